@@ -25,10 +25,10 @@ def sealed(document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def unsealed(document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """The content of a document that was read back; one without a checksum may be older than they are.
+    """Content of a document without its checksum, if it has one; older documents have none.
 
     Raises:
-        StoreError: it is not what was written.
+        StoreError: the checksum does not match.
     """
     content = {name: value for name, value in document.items() if name != CHECKSUM}
     if CHECKSUM in document:
@@ -45,7 +45,7 @@ def unsealed(document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def require_sealed(document: Mapping[str, JsonValue]) -> None:
-    """Refuse a document without a checksum, which was written when every one had one.
+    """Refuse a document that should have a checksum, but has none.
 
     Raises:
         StoreError: it has none.
@@ -94,9 +94,9 @@ def require_unchanged(actual: str, checksum: str | None, *, name: str) -> None:
     Args:
         actual: checksum of its bytes.
         checksum: None for a file older than checksums.
-        name: of the file, for the message.
+        name: name of the file, for the message.
     Raises:
-        StoreError: it is not what was written.
+        StoreError: the checksums differ.
     """
     if checksum not in (None, actual):
         raise StoreError(

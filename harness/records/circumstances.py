@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 AS_WRITTEN: Final = "float32"
-"""Precision of steps that are left as their author wrote them, whatever types these compute in."""
+"""Precision of steps that compute in their author's dtypes, whatever these are."""
 
 Placement: TypeAlias = Literal["device", "host", "mixed"]
 """Memory of the staged batches of replicas on GPUs: the GPUs', the host's, or some parts in each."""
@@ -13,20 +13,25 @@ Placement: TypeAlias = Literal["device", "host", "mixed"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Method:
-    """Method of a measurement, which must be equal for two records to be comparable.
+    """Method of a measurement; only records of equal methods can be compared.
 
-    `until_ci` is how closely ratios were to be known before there were repeats enough; None where their
-    number was fixed. What is measured does not depend on it. `precision` is the type that steps computed in,
-    `xla` whether XLA compiled them, `tf32` whether products of float32 on GPUs could round to TensorFloat-32,
-    None on other devices and before that was recorded, `input` where timed steps took their batches from:
-    memory, or the dataset's own pipeline, `input_placement` the memory that these lay in before a step, None
-    where replicas had no GPUs, `freed_memory` whether workers kept the memory of tensors that were gone, or
-    returned it and had new pages for the next ones. `replicas_on_gpus` counts those on each GPU where some
-    shared one, and is empty where each had its own. `sparse_duplicates` says what became of rows of sparse
-    gradients that have the same id: `kept`, `merged` or `merged (linear)`, None without such gradients or
-    without a plan. `faults` are those put into workers, each as `worker 2: sign-flip scale=10`, and
-    `scenario` what the experiment calls them. Defaults are how records are read from before a field could be
-    chosen.
+    The defaults are for records that are older than the field.
+
+    Attributes:
+        until_ci: goal for the intervals of ratios, as a fraction of the ratio; None for a fixed number of
+            repeats. The figures do not depend on it.
+        precision: dtype of the computation.
+        xla: True if XLA compiled the steps.
+        tf32: True if GPUs could round float32 products to TensorFloat-32; None on other devices or if
+            unknown.
+        input: source of the timed steps' batches: memory, or the dataset's own pipeline.
+        input_placement: memory of the batches before a step; None if replicas had no GPUs.
+        freed_memory: treatment of freed memory: workers kept it, or returned it to the system.
+        replicas_on_gpus: number of replicas on each GPU if some shared one; else empty.
+        sparse_duplicates: treatment of rows of sparse gradients with equal ids: `kept`, `merged` or
+            `merged (linear)`; None without such gradients or without a plan.
+        faults: faults injected into workers, such as `worker 2: sign-flip scale=10`.
+        scenario: name of these faults in the experiment.
     """
 
     seed: int
@@ -53,7 +58,7 @@ class Method:
 
 
 def sharing_text(replicas_on_gpus: Sequence[int]) -> str:
-    """Text on replicas that share GPUs, as in `3 replicas share 2 GPUs`; empty where each has its own."""
+    """Text on replicas that share GPUs, as in `3 replicas share 2 GPUs`; empty if none do."""
     if not replicas_on_gpus:
         return ""
     n_gpus = len(replicas_on_gpus)
@@ -62,10 +67,11 @@ def sharing_text(replicas_on_gpus: Sequence[int]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSize:
-    """Size of the captured model, by which an edited workload is distinguished from what it was.
+    """Size of the captured model; it shows whether a workload has been edited.
 
-    Variables are all that a step has: trained ones, slots of optimizers and other state. `variable_bytes` are
-    those of one copy, `flops_per_example` is what the workload states.
+    Attributes:
+        variable_bytes: bytes of one copy of all variables: trained ones, optimizer slots and other state.
+        flops_per_example: figure stated by the workload.
     """
 
     n_variables: int
@@ -75,10 +81,11 @@ class ModelSize:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuFacts:
-    """A kind of GPU and its software, as far as they change results.
+    """A kind of GPU, and its software as far as it affects results.
 
-    `cuda` and `cudnn` are the versions of the libraries that workers have loaded, or, where these do not
-    answer, those that TensorFlow was built for.
+    Attributes:
+        cuda, cudnn: versions of the libraries that workers have loaded; if these do not report one, those
+            that TensorFlow was built for.
     """
 
     model: str | None = None
@@ -90,11 +97,12 @@ class GpuFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """Facts about the host that do not change between runs, unless its settings are changed.
+    """Facts about the host that change between runs only with its settings.
 
-    `governor` sets the clock of its cores, `powersave` for example, where all have the same; `turbo`: whether
-    they may run above their rated clock; `hyper_threads`: whether two of them share one core. `gpus`: each
-    kind of the workers' GPUs once; None without any.
+    Attributes:
+        governor: clock governor common to all cores, such as `powersave`.
+        turbo: True if cores may exceed their rated clock. hyper_threads: True if two logical cores share one.
+        gpus: kinds of the workers' GPUs, each once; None without GPUs.
     """
 
     cpu_model: str | None = None
@@ -112,8 +120,9 @@ class Machine:
 class Repository:
     """Commit of the git repository that holds a user's file.
 
-    `name` is that of the repository's folder. `git_dirty`: the file is not committed as it is, or
-    another file that git knows has changed.
+    Attributes:
+        name: name of the repository's folder.
+        git_dirty: True if the file, or any tracked file, differs from the commit.
     """
 
     name: str
@@ -125,10 +134,11 @@ class Repository:
 class Provenance:
     """Code that produced the record.
 
-    `lock_hash` is that of the lock file which the workers' environment was installed from. `git_sha` and
-    `git_dirty` are of stratbench's own checkout; `workload` is the repository of the workload's
-    file, None where that is in none or shipped with stratbench. `files`: reference to a user's own workload,
-    strategy or plan → hash of the file.
+    Attributes:
+        lock_hash: hash of the lock file that the workers' environment was installed from.
+        git_sha, git_dirty: commit and state of stratbench's own checkout.
+        workload: repository of the workload's file; None without one, or if shipped with stratbench.
+        files: reference to a user's own workload, strategy or plan → hash of the file.
     """
 
     git_sha: str | None = None

@@ -97,7 +97,7 @@ class RepeatedMean:
     """A mean over repeats.
 
     Attributes:
-        error: its standard deviation. freedom: degrees of it. Both None where there are too few repeats.
+        error: standard error of the mean. freedom: its degrees of freedom. Both None with too few repeats.
     """
 
     value: float
@@ -105,7 +105,7 @@ class RepeatedMean:
     freedom: float | None = None
 
     def half_width(self, confidence: float = CONFIDENCE) -> float | None:
-        """Half of its interval; None where there are too few repeats.
+        """Half the width of the confidence interval; None with too few repeats.
 
         Args:
             confidence: coverage of the interval, in (0, 1).
@@ -134,12 +134,12 @@ class RepeatedMean:
 
 
 def repeated_mean(values: Sequence[float], strata: Sequence[Hashable] | None = None) -> RepeatedMean:
-    """Mean of values, at least one; with strata the mean of theirs, and their differences are no spread.
+    """Mean of values, at least one; with strata, the mean of the strata's means, within-stratum spread only.
 
     Args:
         values: one for each repeat, such as logarithms of ratios.
-        strata: what each repeat shares with some others by design, such as its cores; left aside where a
-            stratum has one repeat alone, which has no spread.
+        strata: group of each repeat by design, such as its cores; ignored if a group has a single repeat,
+            and so no spread.
     """
     groups: dict[Hashable, list[float]] = {}
     if strata is not None:
@@ -167,13 +167,13 @@ def differences_s(record: Record, other: Record) -> tuple[float, ...]:
 
 
 def log_ratios(record: Record, other: Record) -> tuple[tuple[float, ...], ...]:
-    """Logarithms of the ratio of their steps in each round; several lists add up to what was asked for.
+    """Logarithms of the ratio of their steps in each round; with several lists, they are to be added.
 
-    Cases of different blocks meet in the baseline that both had beside them: the first list is the one's
-    ratio to it, the second the other's in turn.
+    Cases of different blocks are compared through the common baseline: the first list is the record's ratio
+    to it, the second the baseline's ratio to the other.
 
     Returns:
-        Nothing where they have no rounds in common, nor a baseline.
+        Empty if they have neither common rounds nor a common baseline.
     """
     together = _together(record, other)
     if together:
@@ -192,11 +192,11 @@ def log_ratios(record: Record, other: Record) -> tuple[tuple[float, ...], ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedRatios:
-    """Logarithms of the ratio of two cases' rates, one for each repeat in which they took windows in turn.
+    """Logarithms of the ratio of two cases' rates, one for each repeat with interleaved windows.
 
     Attributes:
-        cores: the workers on whose cores the repeat of each case began, in the order of `logs`; None where
-            both always began on the same, and the ratio says nothing about cores.
+        cores: for each repeat, the workers whose cores each case had first, in the order of `logs`; None if
+            both always began on the same cores.
     """
 
     logs: tuple[float, ...]
@@ -208,10 +208,11 @@ class PairedRatios:
 
 
 def paired_ratios(records: Sequence[Record], others: Sequence[Record]) -> PairedRatios:
-    """The ratio of two cases, repeat by repeat.
+    """Ratio of two cases, repeat by repeat.
 
     Args:
-        records: of one case. others: of the other, which also counts where it was only timed beside the one.
+        records: records of one case. others: records of the other; a repeat timed only beside the first case
+            counts, too.
     """
     own, of_others = {record.repeat: record for record in records}, {other.repeat: other for other in others}
     logs: list[float] = []
@@ -232,7 +233,7 @@ def paired_ratios(records: Sequence[Record], others: Sequence[Record]) -> Paired
 
 
 def trimmed_mean(values: Sequence[float]) -> float:
-    """Mean without the highest and the lowest fifth.
+    """Mean without the highest and the lowest fifth of the values.
 
     Args:
         values: at least one.

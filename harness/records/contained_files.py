@@ -29,15 +29,15 @@ _KINDS = {
 
 
 def contained(folder: Path, *names: str, kind: int = stat.S_IFREG) -> Path:
-    """Path of a regular file in a folder, with no link on the way to it.
+    """Path of a regular file in a folder, without links below the folder.
 
     Args:
-        folder: which may itself be reached by links.
-        names: of the folders on the way, and of the file.
-        kind: of what the last name names, by `stat`.
+        folder: folder, which may itself be reached by links.
+        names: names of the folders on the way, and of the file.
+        kind: file type of the last name, as in `stat`.
     Raises:
-        StoreError: a name leads out of its folder, or there is something else in place of a file or folder.
-        FileNotFoundError: there is no such file. OSError: it cannot be looked at.
+        StoreError: a name leads out of its folder, or is that of another type of file.
+        FileNotFoundError: there is no such file. OSError: it cannot be examined.
     """
     path = str(folder)
     for depth, name in enumerate(names, start=1):
@@ -54,12 +54,12 @@ def contained(folder: Path, *names: str, kind: int = stat.S_IFREG) -> Path:
 
 @contextmanager
 def opened_inside(folder: Path, *names: str) -> Iterator[int]:
-    """Open a file as of `contained`.
+    """Open a file; see `contained`.
 
     Yields:
         A descriptor for reading, closed afterwards.
     Raises:
-        StoreError: as `contained`. OSError: it cannot be opened.
+        StoreError: see `contained`. OSError: it cannot be opened.
     """
     file = os.open(contained(folder, *names), os.O_RDONLY | _SAFELY)
     try:
@@ -70,10 +70,10 @@ def opened_inside(folder: Path, *names: str) -> Iterator[int]:
 
 
 def read_inside(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> bytes:
-    """Read a file as of `contained`, of at most so many bytes.
+    """Read a file of at most `most_bytes`; see `contained`.
 
     Raises:
-        StoreError: as `contained`, or it is longer. OSError: it cannot be read.
+        StoreError: see `contained`; or the file is longer. OSError: it cannot be read.
     """
     with opened_inside(folder, *names) as file, os.fdopen(file, "rb", closefd=False) as stream:
         size = os.fstat(file).st_size
@@ -85,10 +85,10 @@ def read_inside(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> byte
 
 
 def written_files(folder: Path, *names: str) -> tuple[str, ...]:
-    """Names of everything in a folder below another that is not empty, the last written last.
+    """Names of everything in a folder that is not empty, in the order of last writing.
 
     Raises:
-        StoreError: as `contained`. OSError: it cannot be read.
+        StoreError: see `contained`. OSError: it cannot be read.
     """
     with os.scandir(contained(folder, *names, kind=stat.S_IFDIR)) as items:
         stats = {item.name: item.stat(follow_symlinks=False) for item in items}
@@ -112,17 +112,17 @@ def is_name(text: str) -> bool:
 
 
 def open_to_write(path: Path, *, is_appended: bool = False, is_replaced: bool = False) -> int:
-    """Open a regular file of ours for writing in place, made if need be; its folder must be there.
+    """Open or create a regular file for writing in place; its folder must exist.
 
-    Whole files are replaced through `atomic_files`, which refuses links too.
+    Whole files are replaced through `atomic_files`, which refuses links, too.
 
     Args:
-        is_appended: write to the end.
-        is_replaced: remove first what the file holds.
+        is_appended: True writes at the end.
+        is_replaced: True removes the old content first.
     Returns:
-        A descriptor for reading and writing; close it.
+        Descriptor for reading and writing, for the caller to close.
     Raises:
-        StoreError: it is a link, has another name, or is no regular file. OSError: it cannot be opened.
+        StoreError: it is a link, has a second name, or is no regular file. OSError: it cannot be opened.
     """
     require_regular(path)
     file = os.open(path, os.O_RDWR | os.O_CREAT | _SAFELY | (os.O_APPEND if is_appended else 0), 0o644)
@@ -137,20 +137,20 @@ def open_to_write(path: Path, *, is_appended: bool = False, is_replaced: bool = 
 
 
 def require_regular(path: Path) -> None:
-    """Refuse anything but our own regular file, before a library opens it by its name.
+    """Refuse anything but a regular file without other names, before a library opens it by name.
 
     Raises:
-        StoreError: it is a link, has another name, or is no regular file. OSError: it cannot be examined.
+        StoreError: it is a link, has a second name, or is no regular file. OSError: it cannot be examined.
     """
     with suppress(FileNotFoundError):
         _require_own(path, path.lstat())
 
 
 def make_folder(folder: Path, *names: str) -> Path:
-    """Make a folder below another one and those on the way, where they are not there; no link is followed.
+    """Make a folder and its missing parents below another one, without following links.
 
     Raises:
-        StoreError: one of them is a link or no folder. OSError: it cannot be made.
+        StoreError: one of them is a link or not a folder. OSError: it cannot be made.
     """
     path = folder
     for name in names:
@@ -162,10 +162,10 @@ def make_folder(folder: Path, *names: str) -> Path:
 
 
 def require_plain(folder: Path) -> None:
-    """Refuse a folder with a link, or anything but folders and regular files, somewhere in it.
+    """Refuse a folder that contains anything but folders and regular files, at any depth.
 
     Raises:
-        StoreError: there is one. OSError: a folder cannot be read.
+        StoreError: it does. OSError: a folder cannot be read.
     """
     for path in sorted(folder.iterdir()):
         facts = path.lstat()

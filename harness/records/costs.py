@@ -4,28 +4,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 INPUT_BOUND_SHARE = 0.10
-"""Share of steps' time spent waiting for input from which on a case is input-bound."""
+"""Share of steps' time spent waiting for input at which a case counts as input-bound."""
 HOST_BOUND_SHARE = 0.50
-"""Share of a traced step on GPUs in which only its host is busy, above which a case is bound by that."""
+"""Share of a traced GPU step in which only the host is busy, above which a case counts as host-bound."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedTimes:
     """Time of one traced step by cause, for each worker; traced after the timed windows.
 
-    Every moment counts once: as `compute_s` while any operation computes, else as `transfer_s` while
-    anything is on its way, else as `host_s` while the host of GPUs is busy, else as `wait_s` while the worker
-    waits for others; the rest of `step_s` is none of these. The host comes before waiting because it
-    hides no wait: an operation that waits, for others or for a GPU, does not keep it busy.
+    Each moment counts once: as `compute_s` while any operation computes, else as `transfer_s` during any
+    transfer, else as `host_s` while the host of GPUs is busy, else as `wait_s` while the worker waits for
+    others; the rest of `step_s` is none of these. The host comes before waiting because it hides no wait:
+    operations that wait, for others or for a GPU, do not count as busy.
 
-    On GPUs, operations compute while their kernels run. `transfer_s` then includes copies from, to and
-    between a worker's GPUs; `copy_s` is the part of it in which nothing else was on its way. `host_s` is the
-    time in which the host runs operations itself or launches kernels. Both are None without GPUs.
-    `host_bound`: the host limits the step, not the GPUs.
+    On GPUs, operations compute while their kernels run, and transfers include copies from, to and between a
+    worker's GPUs.
 
-    `receiving_s` is all the time in which anything came from others, also beside computing.
-    `received_bytes` are those that TensorFlow reports, not those of the workers' own ring. `n_transfers`
-    came from other workers, in a collective or through the workers' ring, one for each tensor or chunk.
+    Attributes:
+        copy_s: time in which only such copies were under way. host_s: time in which the host runs operations
+            itself or launches kernels. Both are None without GPUs.
+        host_bound: True if the host, not the GPUs, limits the step.
+        receiving_s: time of all transfers from other workers, also during compute.
+        received_bytes: bytes reported by TensorFlow, without those of the workers' own ring.
+        n_transfers: tensors or chunks received from other workers, by collectives or by the workers' ring.
     """
 
     step_s: tuple[float, ...]
@@ -44,11 +46,11 @@ class TracedTimes:
         return sum(self.compute_s) / sum(self.step_s)
 
     def is_host_bound(self, median_s: float | None) -> bool:
-        """Decide between host and GPUs.
+        """True if the host, not the GPUs, limits the step.
 
         Args:
-            median_s: of a step that is not traced. Tracing slows the host, which does not limit the case if
-                GPUs are busy for most of such a step.
+            median_s: median seconds of an untraced step. Tracing slows the host, which does not limit the
+                case if GPUs are busy for most of such a step.
         """
         if self.host_s is None or median_s is None:
             return False
@@ -72,8 +74,9 @@ class PassCost:
 class Energy:
     """Energy of a step in joules.
 
-    `package_j_per_step`: all processor sockets of the workers' hosts together, whatever else they do;
-    `why_no_package` where that is not known.
+    Attributes:
+        package_j_per_step: all processor sockets of the workers' hosts, other programs included; None if
+            unknown, for the reason in `why_no_package`.
     """
 
     package_j_per_step: float | None = None
@@ -84,11 +87,14 @@ class Energy:
 class GpuUse:
     """Use of all workers' GPUs in the windows, by any program; None for figures that are not counted.
 
-    `busy`: share of the time in which any kernel ran, by the driver's samples at least half within
-    windows. Of a GPU's memory, `own_bytes` are the most that a worker's process held at the end of a
-    window, and `peak_bytes` the most that TensorFlow's allocator gave out at any moment of the windows; the
-    check and the warm-up are not in it. Other bytes were sent. `why_none` where nothing is known of them,
-    `why_no`: field that is None → reason.
+    Attributes:
+        busy: share of the time in which any kernel ran, in samples of the driver at least half within
+            windows.
+        own_bytes: most memory of a worker's process on one GPU at the end of a window.
+        peak_bytes: most memory that TensorFlow's allocator gave out on one GPU during the windows, without
+            the check and the warm-up.
+        link_bytes_per_step, pcie_bytes_per_step: bytes sent.
+        why_none: reason if nothing is known. why_no: field that is None → reason.
     """
 
     n_gpus: int = 0
@@ -104,9 +110,10 @@ class GpuUse:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObserverEffect:
-    """Mean step of windows in which each step is timed and kept, and of others, in pairs, in seconds.
+    """Mean step time in pairs of windows, with and without timing of each step, in seconds.
 
-    `why_none` where there are no such windows though they were asked for; `failed` where one was begun.
+    Attributes:
+        why_none: reason why requested windows are missing. failed: True if one of them was begun.
     """
 
     with_s: tuple[float, ...] = ()
@@ -116,7 +123,7 @@ class ObserverEffect:
 
 
 LONG_PREPARATION_S = 30.0
-"""Preparation from which on a person wants to know what took so long."""
+"""Preparation that takes longer is explained to the user."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,11 +132,11 @@ class Preparation:
 
     Attributes:
         capture_s: capture of the workload and its check, once for all repeats that share it.
-        reference_s: reference and other checks before workers begin, once for all repeats too.
-        limit_s: for these two together.
+        reference_s: reference and other checks before workers start, also once for these repeats.
+        limit_s: time limit of these two together.
         start_s: processes, programs, variables and batches of this repeat.
         check_s: check of its workers; None if an earlier repeat was checked.
-        warmup_s: steps until their times settle.
+        warmup_s: steps until step times settle.
     """
 
     capture_s: float
@@ -146,10 +153,12 @@ class Preparation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputWait:
-    """Time that counted steps wait for their batch of a pipeline, in seconds.
+    """Time that counted steps wait for a batch of the input pipeline, in seconds.
 
-    `mean` is that of the worker that waits longest in a step, and `share` its part of the steps' time;
-    `mean_of_workers` is that of each. `bound`: the share is so large that it hides what strategies differ in.
+    Attributes:
+        mean: mean over steps of the longest wait of a worker. share: its part of the steps' time.
+        mean_of_workers: mean of each worker.
+        bound: True if the share is large enough to hide differences of strategies.
     """
 
     mean: float
@@ -160,10 +169,11 @@ class InputWait:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredLink:
-    """Limit of one worker's link, and what TCP carried over it before the case, in Mbit/s.
+    """Limit of one worker's link, and TCP's rate over it before the case, in Mbit/s.
 
-    `sent_mbit` went to the next worker, `received_mbit` came from the previous one; each is limited by the
-    slower of the two links on its way.
+    Attributes:
+        sent_mbit: rate to the next worker. received_mbit: rate from the previous one. Each is limited by the
+            slower of two links.
     """
 
     requested_mbit: float | None = None
@@ -174,9 +184,10 @@ class MeasuredLink:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """Rate asked of the links between workers and the slowest that was measured, in Mbit/s.
+    """Requested rate of the links between workers, and the slowest measured one, in Mbit/s.
 
-    `workers`: each of them in worker order; None where no link is limited.
+    Attributes:
+        workers: link of each worker; None if no link is limited.
     """
 
     requested_mbit: float | None = None
@@ -185,17 +196,17 @@ class Link:
 
     @property
     def requested_limits(self) -> tuple[object, ...]:
-        """Limits that must be equal for two records to be of the same links."""
+        """Limits that must be equal for two records' links to be the same."""
         limits = [(worker.requested_mbit, worker.burst_bytes) for worker in self.workers or ()]
         return (self.requested_mbit, *limits)
 
     def wire_s(self, matrix: Sequence[Sequence[float | None]]) -> float | None:
-        """Seconds that the bytes of a step take on the busiest link, whose two directions carry at once.
+        """Seconds for the bytes of a step on the busiest link, which sends and receives at the same time.
 
         Args:
             matrix: bytes from task i to task j.
         Returns:
-            None where no link was measured.
+            None if no link was measured.
         """
         spent_s: list[float] = []
         for worker, link in enumerate(self.workers or ()):

@@ -12,7 +12,7 @@ CheckedType: TypeAlias = Literal["model", "float64"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """Failure of a case: a kebab-case type, one line, and the stage it happened in."""
+    """Failure of a case: a kebab-case type, a message of one line, and the stage."""
 
     type: str
     message: str
@@ -34,17 +34,18 @@ class StepSeconds:
 class Equivalence:
     """Outcome of the check against the single-device reference, made once per case.
 
-    `equivalent` is null where too little of the model can be judged; `reason` says why it is not true.
-    `max_update_error`, `noise_floor` and `tolerance` are those of the decidable variable nearest to its
-    limit, relative to its update. `undecidable` names the variables of which rounding alone, or an update
-    that never came, leaves nothing to compare.
-    `dtype` is `model` where the workers' own steps were compared, and `float64` where rounding hid what these
-    compute and the plan's steps were made again in float64, all workers in one process.
-    `within_bound`: a compressed strategy, which need not be equivalent, lost no
-    more than its compressors state.
-    `separable` says whether shards mean what the step means on the whole batch, and `separability` why.
-    `captured` says whether the captured step computes what the workload's own step does as plain TensorFlow,
-    null where that is not known, and `capture` why. Where it does not, `equivalent` is false.
+    Attributes:
+        equivalent: None if too little of the model can be judged. reason: reason why it is not True.
+        max_update_error, noise_floor, tolerance: figures of the judged variable nearest to its limit,
+            relative to its update.
+        undecidable: names of variables that cannot be judged, because of rounding or a missing update.
+        dtype: `model` if the workers' own steps were compared; `float64` if rounding hid these, and the
+            plan's steps were repeated in float64, all workers in one process.
+        within_bound: True if a compressed strategy, which need not be equivalent, lost no more than its
+            compressors' bounds.
+        separable: True if the mean over shards equals the whole batch's step. separability: reason.
+        captured: True if the captured step computes the same as the workload's own step in plain TensorFlow;
+            None if unknown. If False, `equivalent` is False, too. capture: reason.
     """
 
     checked: bool
@@ -69,9 +70,10 @@ class Equivalence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedCheckpoint:
-    """Checkpoint that a repeat began with, and the one it saved; steps count from the first of all such runs.
+    """Checkpoint that a repeat began with, and the one it saved; steps count from the first of such runs.
 
-    `saved` is relative to the run folder.
+    Attributes:
+        saved: path relative to the run folder.
     """
 
     saved: str | None = None
@@ -82,13 +84,17 @@ class SavedCheckpoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounds:
-    """Windows of a repeat, which the cases of a block took in turn.
+    """Windows of a repeat; the cases of a block take turns.
 
-    `block` is equal for the records whose windows of one number belong to one round. `n_steps` are counted in
-    each window, after `n_lead` that are not; `n_made` are all steps after the warm-up. `step_s` holds the
-    median step of each window, `baseline_step_s` those of the baseline's case, `baseline`, in the same
-    rounds, as far as it took part; its own record may have other ones. `first_worker` is the one of the
-    site's workers that the case's first ran on, `baseline_first_worker` the same of the baseline's.
+    Attributes:
+        block: number of the block; windows of equal number in its records are one round.
+        n_steps: counted steps of each window. n_lead: uncounted steps before them. n_made: all steps after
+            the warm-up.
+        step_s: median step of each window.
+        baseline: case of the baseline. baseline_step_s: its medians in the same rounds, as far as it took
+            part; its own record may have others.
+        first_worker: number of the site's worker that ran the case's first worker.
+        baseline_first_worker: the same for the baseline.
     """
 
     block: str
@@ -104,12 +110,15 @@ class Rounds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Aggregated:
-    """Gradients of n workers combined by a rule for f faulty ones.
+    """Combination of n workers' gradients by a rule for f faulty ones.
 
-    `n_faulty`: workers that were given faults. `rule_s` is what one aggregation takes by itself, `mean_s` a
-    plain mean of the same vectors; None where they were not timed. `n_steps` are all since the worker began,
-    warm-up included, `chosen` and `not_finite` the steps of these in whose result each worker had a part, and
-    in which what it sent was not finite.
+    Attributes:
+        n_faulty: number of workers with injected faults.
+        rule_s: seconds of one aggregation. mean_s: seconds of a plain mean of the same vectors. Both None if
+            not timed.
+        n_steps: steps since the worker began, warm-up included.
+        chosen: steps to whose result each worker contributed.
+        not_finite: steps in which each worker sent non-finite values.
     """
 
     rule: str
@@ -126,7 +135,7 @@ class Aggregated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
-    """Metrics of the model after so many steps, as its workload reports them; None is no number."""
+    """Metrics of the model after a number of steps, from its workload; None if a metric is not a number."""
 
     step: int
     metrics: Mapping[str, float | None] = field(default_factory=dict)
@@ -138,10 +147,10 @@ class ReplicaResharding:
 
     Attributes:
         n_loops: runs of the host loop.
-        reshards: times that an iteration asked for the format of its program.
-        shards, unshards: times that variables were really taken apart, and put together.
-        sent_bytes: for putting them together.
-        whole_bytes, kept_bytes: of the partitioned variables: whole, and as parts within a loop.
+        reshards: number of iterations that requested their program's layout.
+        shards, unshards: numbers of actual partitions of the variables, and of reassemblies.
+        sent_bytes: bytes sent to reassemble variables.
+        whole_bytes, kept_bytes: bytes of the partitioned variables: whole, and as parts within a loop.
     """
 
     n_loops: int
@@ -155,11 +164,12 @@ class ReplicaResharding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resharding:
-    """Resharding of a case, for one run of its host loop on average.
+    """Resharding of a case, averaged over runs of its host loop.
 
-    `reshards`, `shards` and `unshards` are those of a replica, `sent_bytes` those of all together.
-    `whole_bytes` and `kept_bytes`, of the replica with the most, are the size of partitioned variables
-    whole and within a loop.
+    Attributes:
+        reshards, shards, unshards: counts of a replica. sent_bytes: bytes of all replicas together.
+        whole_bytes, kept_bytes: size of the partitioned variables, whole and within a loop, on the replica
+            with the most.
     """
 
     n_loops: int
@@ -172,7 +182,7 @@ class Resharding:
 
     @classmethod
     def of(cls, replicas: Sequence[ReplicaResharding]) -> Resharding | None:
-        """The mean over replicas, None where none reshards or none has run a loop."""
+        """Mean over replicas; None if none reshards or none has run a loop."""
         n_loops = sum(replica.n_loops for replica in replicas)
         if not n_loops:
             return None
@@ -196,18 +206,21 @@ _LEAST_ROUNDS = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stability:
-    """Disturbance of a repeat's windows; None for figures that are not known.
+    """Disturbance of a repeat's windows; None for unknown figures.
 
-    Shares of the workers' core time in the counted windows: `foreign_cpu` was used by other programs, the
-    kernel's handling of interrupts left out; `stolen_cpu` was given to other virtual machines;
-    `throttled_cpu` was withheld by the limit of a control group. `foreign_cpu_most` is that of the window
-    with most of it. `n_hot` counts how often cores were slowed down for their heat. `drift` is by how much
-    steps of the last third of the rounds are longer than those of the first. `grade` sums that up.
+    Shares are of the workers' core time in the counted windows, and of the most disturbed GPU's time.
 
-    The most disturbed GPU counts: `foreign_gpu` is the share of the time in which kernels of other
-    programs ran, `n_foreign_gpu` the most programs of others that were seen on it; `throttled_gpu` the share
-    in which its clocks were held down, `gpu_slowdowns` by what. Clocks are medians at the ends of windows.
-    `why_no_gpu`: field that is None although there are GPUs → reason.
+    Attributes:
+        foreign_cpu: share used by other programs, without the kernel's interrupts. foreign_cpu_most: share in
+            the most disturbed window.
+        stolen_cpu: share given to other virtual machines. throttled_cpu: share withheld by control groups.
+        n_hot: number of slowdowns of cores for heat.
+        drift: relative growth of steps from the first third of the rounds to the last.
+        grade: summary of these figures.
+        foreign_gpu: share in which kernels of other programs ran. n_foreign_gpu: most programs seen at once.
+        throttled_gpu: share in which its clocks were held down. gpu_slowdowns: causes.
+        gpu_sm_mhz, gpu_memory_mhz: median clocks at the ends of windows.
+        why_no_gpu: field that is None although there are GPUs → reason.
     """
 
     foreign_cpu: float | None = None
@@ -227,7 +240,7 @@ class Stability:
 
 
 def grade_of(stability: Stability) -> Grade | None:
-    """Grade of a repeat's levels; None where nothing is known of disturbances."""
+    """Grade of a repeat's disturbances; None if nothing is known of them."""
     of_gpus = (stability.foreign_gpu, stability.throttled_gpu)
     shares = (stability.foreign_cpu, stability.stolen_cpu, stability.throttled_cpu, *of_gpus)
     if all(figure is None for figure in (*shares, stability.drift, stability.n_hot, stability.n_foreign_gpu)):
@@ -243,10 +256,10 @@ def grade_of(stability: Stability) -> Grade | None:
 
 
 def drift(step_s: Sequence[float]) -> float | None:
-    """Relative growth of steps from the first rounds to the last; None where there are few rounds.
+    """Relative growth of steps from the first rounds to the last; None with few rounds.
 
     Args:
-        step_s: median step of each round, in their order.
+        step_s: median step of each round, in their order, in seconds.
     """
     n = len(step_s) // 3
     if len(step_s) < _LEAST_ROUNDS:

@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 
 SCHEMA = 2
-"""Since 2 every record carries its checksum."""
+"""Version of the format; from 2 on, every record carries its checksum."""
 
 DIVERGED_KINDS = (NON_FINITE_LOSS, NON_FINITE_GRADIENTS)
-"""Types of the failure of a training that has gone to pieces."""
+"""Failure types of a training that diverged."""
 KILLED_BY_FAULT = "killed-by-fault"
 """Failure type when an injected fault killed a worker."""
 Status = Literal["ok", "failed", "skipped", "implausible"]
@@ -59,35 +59,37 @@ def _json_name(name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """One case and repeat. Field names are the contract's; missing is None, never -1 or 0.
+    """One case and repeat. Field names are fixed by the contract; a missing value is None, never -1 or 0.
 
-    Bytes are sums of what all workers sent, per step; `tcp_matrix` holds bytes per step from task i to
-    task j, tasks in plan order and dedicated servers last; seconds and bytes carry their unit in the name.
-    `is_twin`: the baseline, timed once more under a name of its own, which is never a candidate.
-    `exposed`: strangers on the network could reach the servers of the run.
-    `variable_bytes` are those of variables and slots in the memory of each worker, a server's with it.
-    `resharding`: of variables around host loops; None where none is partitioned there.
-    `aggregation`: of gradients by a rule; None where they are added up. `evaluation`: of the model after the
-    last step; None if not requested.
-    `cpu_s_per_step`: processor time of each worker's process with all its threads, updates that end after
-    their window left out.
-    `gpus`: what those of all workers did; None where the case uses none.
-    `input_s`: what steps wait for batches of a pipeline; None where batches are staged.
-    `observer`: overhead of measuring, from further windows; None if not requested.
-    `price_per_hour`: of all its workers together, in whatever currency the experiment's prices are.
-    `warnings`: why the case is not what its strategy is chosen for, and what to choose instead.
-    `preparation`: what passed before the first timed step.
-    `passes`: over the graph of the first worker, in order; None where no graph is rewritten, and in records
-    from before they were kept.
-    `file_checksums`: name of a file in the repeat's folder → hash of its bytes.
-    `payload_is_bound`: the payload is the most that can move, since the rows of sparse gradients vary.
-    `period`: steps after which what a step does begins anew; a traced step is the first of one.
-    `fused_update`: updates were left to TensorFlow's kernels where there are any.
-    `wire_s`: what the payload takes on the busiest of the measured links, pushes and pulls one after the
-    other where a step waits for both.
-    `hosts`: number of the machine of each worker; bytes between different ones leave their machine.
-    `gradient_bytes`: of one replica's dense gradients as they are in memory; None where some are sparse.
-    `usual_name`: name of the strategy in the field, such as FSDP; None without one.
+    Bytes are sums over all workers, per step.
+
+    Attributes:
+        tcp_matrix: bytes per step from task i to task j; tasks in plan order, dedicated servers last.
+        is_twin: True for the second copy of the baseline in an A/A test, which is never a candidate.
+        exposed: True if the network could reach the run's servers.
+        variable_bytes: variables and slots in the memory of each worker, servers' included.
+        resharding: resharding of variables around host loops; None if none is partitioned there.
+        aggregation: aggregation of gradients by a rule; None if they are added up.
+        evaluation: metrics after the last step; None if not requested.
+        cpu_s_per_step: processor time of each worker's process and its threads, without updates that end
+            after their window.
+        gpus: use of all workers' GPUs; None without GPUs.
+        input_s: waiting time for batches of a pipeline; None if batches are staged.
+        observer: overhead of measuring, from further windows; None if not requested.
+        price_per_hour: price of all workers together, in the experiment's currency.
+        warnings: reasons why the strategy does not do here what it is for, and alternatives.
+        preparation: time before the first timed step.
+        passes: costs of passes over the first worker's graph, in order; None if no graph is rewritten, or in
+            older records.
+        file_checksums: name of a file in the repeat's folder → hash of its bytes.
+        payload_is_bound: True if the payload is an upper limit, because rows of sparse gradients vary.
+        period: steps after which the kinds of steps repeat; a traced step is the first of a period.
+        fused_update: True if updates use TensorFlow's fused kernels where they exist.
+        wire_s: seconds for the payload on the busiest measured link; pushes and pulls are added if a step
+            waits for both.
+        hosts: number of each worker's machine; bytes between different machines leave them.
+        gradient_bytes: size of one replica's dense gradients in memory; None if some are sparse.
+        usual_name: common name of the strategy, such as FSDP; None without one.
     """
 
     run: str
@@ -173,9 +175,9 @@ class Record:
 
     @property
     def median_examples_per_s(self) -> float | None:
-        """Examples per second of the median step, which is what a person is shown as the rate.
+        """Examples per second of the median step, the rate that reports show.
 
-        `examples_per_s` is that of all windows, in which one stall weighs as much as it took.
+        `examples_per_s` is the mean rate of all windows, stalls included.
         """
         median_s = self.step_s.p50 if self.step_s else None
         if not median_s or not self.batch_size or median_s < 0 or self.batch_size < 0:
@@ -191,34 +193,34 @@ class Record:
 
 
 NULLABLE = frozenset(item.name for item in dataclasses.fields(Record) if item.default is None)
-"""Fields that may be missing; a record without one of the others is about no case."""
+"""Fields that may be missing; a record without one of the others is not a record of a case."""
 _SEALED_SINCE = 2
 MOST_LINE_BYTES = 1 << 24
-"""No record is as long: with a thousand tasks, the matrix of what these send each other takes that much."""
+"""Longest record: the matrix of bytes between a thousand tasks takes this much."""
 
 
 def to_document(record: Record) -> dict[str, JsonValue]:
-    """Turn a record into the mapping that JSON, CSV and reports name fields by."""
+    """Convert a record to a mapping with the field names of JSON, CSV and reports."""
     return {_json_name(name): json_value(getattr(record, name)) for name in field_names(Record)}
 
 
 def to_json(record: Record) -> str:
-    """Write a record with its checksum as one line of JSON, no newline; what is not finite becomes null."""
+    """Format a record with its checksum as one line of JSON; numbers that are not finite become null."""
     return json.dumps(sealed(to_document(record)), separators=(",", ":"), allow_nan=False)
 
 
 class NewerRecordError(StoreError):
-    """A record of a later version, which is sound but cannot be read here."""
+    """A record of a later version, which is valid but cannot be read here."""
 
 
 def from_json(line: str | bytes, *, without: Collection[str] = ()) -> Record:
-    """Read one line; known fields must have their type, unknown ones are passed over.
+    """Read one line; known fields must have their type, unknown ones are ignored.
 
     Args:
-        without: fields that are taken for missing, whatever they hold.
+        without: fields to treat as missing.
     Raises:
         NewerRecordError: a later version wrote it.
-        StoreError: for anything that is not a record this version understands.
+        StoreError: it is not a record that this version understands.
     """
     from pydantic import ValidationError
 
@@ -253,7 +255,7 @@ def from_json(line: str | bytes, *, without: Collection[str] = ()) -> Record:
 
 
 def _require_usable(record: Record) -> None:
-    """Refuse figures that nothing can be computed from."""
+    """Refuse figures that cannot be used in computations."""
     rate, matrix, observer = record.examples_per_s, record.tcp_matrix, record.observer
     if rate is not None and rate <= 0.0:
         raise StoreError(f"must be above 0, got {rate!r}", field="examples_per_s")

@@ -40,11 +40,11 @@ class Line:
     """A line of `results.jsonl` that is not blank.
 
     Attributes:
-        number: from 1.
-        record: without its damaged fields; None if there is no record.
-        why: reasons why the line is not as it was written, or is not understood; one for each damaged field.
-        is_torn: the run ended while writing the line, so nothing is lost.
-        is_newer: a later version wrote the line.
+        number: line number, from 1.
+        record: record without damaged fields; None if there is none.
+        why: reasons why the line is damaged or not understood, one for each damaged field.
+        is_torn: True if the run ended while writing the line, so that nothing is lost.
+        is_newer: True if a later version wrote the line.
     """
 
     number: int
@@ -71,7 +71,7 @@ class Results:
 
 
 def read_results(path: Path) -> Results:
-    """Read `results.jsonl` without changing it, damaged or not; no file holds no lines.
+    """Read `results.jsonl` without changing it, damaged or not; a missing file has no lines.
 
     Raises:
         StoreError: it is no regular file of its folder. OSError: it cannot be read.
@@ -159,11 +159,11 @@ def _slot(line: bytes) -> Slot | None:
 def _lost_lines(
     folder: Path, index: Counter[Slot] | None, n_written: Counter[Slot], n_unreadable: int
 ) -> Damage | None:
-    """Lines that were written and are gone.
+    """Damage report for lines that were written and are missing; None if none are.
 
     Args:
-        index: number of lines that were written of each case and repeat; None if not known.
-        n_written: number of lines that are there of each.
+        index: number of written lines per case and repeat; None if unknown.
+        n_written: number of lines of each that are present.
         n_unreadable: number of lines whose case and repeat cannot be read.
     """
     if index is None:
@@ -192,7 +192,7 @@ def write_index(path: Path, counts: Counter[Slot]) -> None:
     """Write the index of results anew, before lines that it no longer has are moved away.
 
     Args:
-        path: of the results. counts: number of lines of each case and repeat.
+        path: path of the results. counts: number of lines per case and repeat.
     """
     write_text(path.with_name(INDEX), "".join(index_line(*slot) for slot in counts.elements()))
 
@@ -203,7 +203,7 @@ def index_line(case: str, repeat: int) -> str:
 
 
 def repair(path: Path, results: Results) -> None:
-    """Move all lines that are not sound to `results.jsonl.damaged`, and end the last one.
+    """Move all damaged lines to `results.jsonl.damaged`, and end the last line.
 
     Args:
         results: content of that file.
@@ -212,13 +212,13 @@ def repair(path: Path, results: Results) -> None:
 
 
 def put_aside_outdated(path: Path, outdated: Collection[Slot]) -> None:
-    """Move all lines of some repeats, superseded ones with them, to `results.jsonl.outdated`.
+    """Move all lines of some repeats, superseded ones included, to `results.jsonl.outdated`.
 
-    The file is replaced: open it again before appending.
+    The file is replaced: reopen it before appending.
 
     Args:
-        path: of a file that has been repaired.
-        outdated: cases and repeats.
+        path: path of a file that has been repaired.
+        outdated: cases and repeats to move.
     """
     records = ((line.number, line.record) for line in read_results(path).lines)
     numbers = {n for n, r in records if r is not None and (r.case, r.repeat) in outdated}

@@ -84,7 +84,7 @@ def describe(
 
 
 def read_head(path: Path) -> dict[str, JsonValue]:
-    """Read what a run folder is: its run, the hash of its experiment, and when it was made.
+    """Read the identity of a run folder: its run, the hash of its experiment, and its creation time.
 
     Raises:
         StoreError: it cannot be read.
@@ -119,9 +119,9 @@ def read_experiment(path: Path, head: Mapping[str, JsonValue]) -> dict[str, Json
     """Read the resolved experiment of a run folder.
 
     Args:
-        head: of the folder, which holds the hash of its experiment; empty where it is lost.
+        head: identity of the folder, with the hash of its experiment; empty if lost.
     Raises:
-        StoreError: it cannot be read, or is not the one that was written.
+        StoreError: it cannot be read, or is not as it was written.
     """
     import yaml
 
@@ -145,12 +145,12 @@ def read_experiment(path: Path, head: Mapping[str, JsonValue]) -> dict[str, Json
 
 
 def read_environment(path: Path, head: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Read the facts of the machine that a run was made on; none where an older run did not keep them.
+    """Read the facts of the machine that made a run; empty if an older run has none.
 
     Args:
-        head: of the folder, which says if its documents have checksums; empty if it is lost.
+        head: identity of the folder, which shows if its documents have checksums; empty if lost.
     Raises:
-        StoreError: they cannot be read, or are not those that were written.
+        StoreError: they cannot be read, or are not as they were written.
     """
     file = path / ENVIRONMENT
     if not os.path.lexists(file):

@@ -55,10 +55,10 @@ from harness.written_values import normalised
 
 
 def hold(path: Path) -> int:
-    """Take a run folder for this process alone, made if need be; closing the descriptor lets it go.
+    """Lock a run folder for this process, created if needed; closing the descriptor unlocks it.
 
-    Raises:
-        UsageError: another process has it, or it cannot be written to. StoreError: its lock is a link, or no
+    UsageError: another process has it, or it is not writable. StoreError: its lock is a link, or no regular
+        file.
             regular file.
     """
     try:
@@ -129,10 +129,10 @@ class RunFolder:
         (self.checkpoint(case, repeat) / "checkpoint").unlink(missing_ok=True)
 
     def forget(self, outdated: Collection[Record]) -> None:
-        """Take repeats for such that have not run, and put their lines aside in `results.jsonl.outdated`.
+        """Treat repeats as not yet run, and move their lines to `results.jsonl.outdated`.
 
         Raises:
-            OSError: the lines could not be put aside.
+            OSError: the lines could not be moved.
         """
         outdated_keys = {(record.case, record.repeat) for record in outdated}
         if not outdated_keys:
@@ -159,7 +159,7 @@ class RunFolder:
         """Add one line to `results.jsonl`, with the checksums of the repeat's files; it is on disk on return.
 
         Raises:
-            StoreError: the line could not be written; the lines before it are as they were.
+            StoreError: the line could not be written; the lines before it are unchanged.
         """
         folder = self.path / CASES / record.case / str(record.repeat)
         record = replace(record, run=self.run, file_checksums=self._checksums.pop(folder, {}))
@@ -259,16 +259,16 @@ def open_run(
     """Create a run folder, or reopen an earlier one.
 
     Args:
-        out: the folder itself; None for `runs/<experiment>-<utc>-<id>`.
+        out: run folder; None for `runs/<experiment>-<utc>-<id>`.
         experiment: the resolved experiment, with its `name`; a run with results must have the same.
         environment: facts for `environment.json`.
-        resume: continue the run in `out`; a folder without results starts a new one.
-        runs: parent of folders that are named here.
+        resume: True continues the run in `out`; a folder without results starts a new one.
+        runs: parent of folders with a generated name.
     Returns:
-        The folder, locked; close it.
+        The locked folder, for the caller to close.
     Raises:
-        UsageError: repeats without `resume`, files of others, another spec, in use, or not writable.
-        StoreError: a document is damaged, results are lost, there is a link in the folder, or a later version
+        UsageError: repeats without `resume`, files of others, another experiment, in use, or not writable.
+        StoreError: a document is damaged, results are lost, the folder contains a link, or a later version
             wrote one of the results.
     """
     now = datetime.now(UTC)
@@ -360,8 +360,8 @@ class RemovedRuns:
     """Old run folders.
 
     Attributes:
-        folders: those that were removed, or would be, oldest first.
-        undated: why others stay that do not say how old they are, a line each.
+        folders: folders that were removed, or with `dry_run` would be, oldest first.
+        undated: reasons why folders of unknown age stay, one line each.
     """
 
     folders: tuple[Path, ...] = ()
@@ -369,13 +369,13 @@ class RemovedRuns:
 
 
 def remove_old_runs(parent: Path, keep: int, *, dry_run: bool = False) -> RemovedRuns:
-    """Remove run folders directly below a folder, except the newest and those of runs that go on.
+    """Remove run folders directly below a folder, except the newest and those of runs in progress.
 
-    Those that a person has named are not counted, and stay.
+    Folders with a name given by a person are not counted, and stay.
 
     Args:
-        keep: how many of the newest stay.
-        dry_run: only list them.
+        keep: number of newest folders to keep.
+        dry_run: True only lists them.
     """
     dated: list[tuple[str, Path]] = []
     undated: list[str] = []

@@ -142,10 +142,10 @@ _MOST_BYTES = 1 << 16
 
 
 def log_tail(folder: Path, *names: str, n_lines: int) -> tuple[str, ...]:
-    """Read the last lines of a log, blank ones left out.
+    """Read the last lines of a log, without blank ones.
 
     Args:
-        folder: that contains it, under `names`.
+        folder: folder that contains it, at `names`.
     Raises:
         StoreError: it is no file of that folder. OSError: it cannot be read.
     """

@@ -28,10 +28,10 @@ class Steps:
         step: index from 0, warm-up included.
         start_s: monotonic seconds, comparable within a worker only.
         end_s: monotonic seconds.
-        loss: the worker's mean loss; NaN where it was not read.
-        warmup: whether the step is not counted: it is before all windows, or leads into one.
-        window: number of the window that the step was made in, from 0; -1 before the first.
-        input_s: of the step, seconds until it had its batch of a pipeline; None where batches were staged.
+        loss: the worker's mean loss; NaN if it was not read.
+        warmup: True if the step is not counted: before all windows, or leading into one.
+        window: number of the step's window, from 0; -1 before the first.
+        input_s: seconds that the step waited for its batch; None if batches were staged.
     """
 
     worker: npt.NDArray[np.int32]
@@ -70,9 +70,9 @@ def read_steps(data: bytes, *, name: str = STEPS) -> Steps:
     """Read the bytes of `steps.parquet`.
 
     Args:
-        name: of the file, for the message.
+        name: name of the file, for the message.
     Raises:
-        StoreError: not a file of steps.
+        StoreError: it is not a file of steps.
     """
     import numpy as np
     import pyarrow as pa

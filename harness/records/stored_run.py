@@ -46,9 +46,9 @@ class StoredRun:
         experiment: the resolved experiment; empty if damaged.
         environment: facts of the machine; empty if damaged.
         records: the newest record of each case and repeat, in the order they were first written.
-        n_superseded: older records of the same case and repeat, left out of `records`.
-        torn: the last line is incomplete (a run killed while writing) and left out.
-        damaged: documents, lines and fields that are missing here, and records that are gone.
+        n_superseded: number of older records of the same case and repeat, left out of `records`.
+        torn: True if the last line is incomplete (the run was killed while writing), and left out.
+        damaged: missing or damaged documents, lines, fields and records.
     """
 
     path: Path
@@ -73,7 +73,7 @@ class StoredRun:
         """Content of a file in the folder of one record's repeat, or None where there is none.
 
         Raises:
-            StoreError: it is not what was written, is not in the run folder, is longer than that, or
+            StoreError: it is not as it was written, is not in the run folder, is longer than `most_bytes`, or
                 cannot be read.
         """
         place = (CASES, record.case, str(record.repeat), name)
@@ -92,10 +92,10 @@ class StoredRun:
         return is_inside(self.path, CASES, record.case, str(record.repeat), name)
 
     def worker_logs(self, record: Record) -> tuple[str, ...]:
-        """Names of the logs in the folder of one record's repeat that are not empty, the last written last.
+        """Names of the logs of one record's repeat that are not empty, in the order of last writing.
 
         Raises:
-            StoreError: the folder is none of the run folder's.
+            StoreError: the folder is not one of the run folder.
         """
         try:
             names = written_files(self.path, CASES, record.case, str(record.repeat))
@@ -104,7 +104,7 @@ class StoredRun:
         return tuple(name for name in names if _WORKER_LOG.fullmatch(name))
 
     def log_tail(self, record: Record, name: str, *, n_lines: int) -> tuple[str, ...]:
-        """Last lines of a log in the folder of one record's repeat, fit to be shown.
+        """Last lines of a log of one record's repeat, safe to print.
 
         Raises:
             StoreError: it is no file of the run folder, or cannot be read.
@@ -132,10 +132,10 @@ class StoredRun:
 
 
 def load_run(path: Path) -> StoredRun:
-    """Read a run folder without changing it; also while its run goes on, and if parts of it are damaged.
+    """Read a run folder without changing it, even during its run or if parts of it are damaged.
 
     Raises:
-        StoreError: not a run folder.
+        StoreError: it is not a run folder.
     """
     require_run(path)
     damaged: list[Damage] = []
@@ -181,10 +181,10 @@ def _results(path: Path, damaged: list[Damage]) -> Results:
 
 
 def _records(results: Results, run: JsonValue, damaged: list[Damage]) -> Sequence[Record]:
-    """Usable records, superseded ones with them.
+    """Usable records, superseded ones included.
 
     Args:
-        run: whose records count; None if that is lost.
+        run: id of the run, which records must have; None if lost.
     """
     records: list[Record] = []
     for line in results.lines:
@@ -199,10 +199,10 @@ def _records(results: Results, run: JsonValue, damaged: list[Damage]) -> Sequenc
 
 
 def require_run(path: Path) -> None:
-    """Look whether a folder is one of a run.
+    """Require the folder of a run.
 
     Raises:
-        StoreError: it is not.
+        StoreError: it is not one.
     """
     if not (path / RUN_FILE).is_file():
         why = f"no {RUN_FILE} in it" if path.is_dir() else "no such folder"

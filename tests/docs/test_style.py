@@ -15,8 +15,8 @@ OPEN = ("harness/cli/", "harness/measure/prometheus.py", "harness/pytest_plugin/
 QUESTIONS = frozenset({"what", "whether", "which", "where", "how", "who", "whose", "as", "of", "by"})
 """Words that begin no docstring."""
 ENTRIES_OPEN = (
-    *("harness/cli/", "harness/provision/", "harness/pytest_plugin/"),
-    *("harness/records/", "harness/run/", "harness/verification/", "harness/worker/"),
+    *("harness/cli/", "harness/pytest_plugin/"),
+    *("harness/run/", "harness/verification/", "harness/worker/"),
     *("reports/", "strategies/", "tests/", "workloads/"),
 )
 """Files whose entries of `Args` and `Attributes` are still to be changed."""
