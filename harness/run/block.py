@@ -32,8 +32,8 @@ class BlockResults:
     """Outcomes of the cases of a block, by the cases' ids.
 
     Attributes:
-        postponed: those that memory would not have held too, or a GPU did not hold beside others.
-        wall_s: seconds spent on each.
+        postponed: ids of cases for which memory, or a GPU, had no room beside the others.
+        wall_s: seconds spent on each case.
     """
 
     runs: Mapping[str, CaseRun]
@@ -44,15 +44,15 @@ class BlockResults:
 
 @dataclass(slots=True, kw_only=True)
 class Block:
-    """Opens cases, has them take their windows, and closes them.
+    """Opens cases, lets them take their windows in turn, and closes them.
 
     Attributes:
-        baseline: id of the case that others are compared with; opened first or second, and once more if it
-            fails.
-        beside: the baseline where none of the cases is it: timed for ratios, and not recorded.
+        baseline: id of the case that others are compared with; opened first or second, and reopened once if
+            it fails.
+        beside: the baseline if no case of the block is; timed for ratios, not recorded.
         doing: called with the current activity.
-        tell: called with messages for a person.
-        see: called for each window of a case that has a record: the case, its median step, the round.
+        tell: called with messages to print.
+        see: called for each window of a recorded case, with the case, its median step and the round.
     """
 
     cluster: Cluster
@@ -74,13 +74,13 @@ class Block:
     _stack: ExitStack = field(default_factory=ExitStack)
 
     def run(self, repeats: Sequence[PreparedCase], *, seed: str) -> BlockResults:
-        """Run one repeat of each case; nothing of them is left when it returns.
+        """Run one repeat of each case; all of them are closed when it returns.
 
         Args:
-            repeats: of different cases.
-            seed: of the orders in which they take their windows.
+            repeats: repeats of different cases.
+            seed: seed of the orders of their windows.
         Raises:
-            HarnessError: other than `CaseError`: the run cannot go on.
+            HarnessError: any but `CaseError`: the run cannot go on.
         """
         if self.beside is not None:
             self.baseline = _id(self.beside)

@@ -13,7 +13,7 @@ WRITER = 0
 
 
 def require(path: Path) -> None:
-    """Look whether there is a checkpoint, before anything is started for it.
+    """Require a checkpoint, before anything is started for it.
 
     Raises:
         UsageError: there is none.
@@ -31,7 +31,7 @@ def require(path: Path) -> None:
 
 
 def require_saved(folder: Path) -> None:
-    """Look whether a checkpoint that a worker has written is where the driver finds it.
+    """Require that the driver can see a checkpoint that a worker has written.
 
     Raises:
         CaseError: `checkpoint-lost`.
@@ -51,9 +51,9 @@ def save(processes: ProcessSet, step: StepSummary, folder: Path, n_steps: int, t
     Every worker sends the values that only it has; the first adds the common ones, and writes.
 
     Args:
-        n_steps: made until now, those before a restored checkpoint included.
+        n_steps: steps so far, those before a restored checkpoint included.
     Raises:
-        CaseError: `checkpoint-unwritable`, or as `ProcessSet.call`.
+        CaseError: `checkpoint-unwritable`; or see `ProcessSet.call`.
     """
     shared = frozenset(v.name for v in step.variables if v.rule != "per-replica")
     n_workers = len(processes.pids)

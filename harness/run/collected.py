@@ -131,10 +131,10 @@ def memory_left_bytes(processes: ProcessSet, timeouts: Timeouts) -> Mapping[str,
 
 
 def compiled_notes(processes: ProcessSet, period: int, timeouts: Timeouts) -> tuple[str, ...]:
-    """Say in a sentence what XLA compiled of a step.
+    """Sentences on operations that XLA compiled, and those that it left out.
 
     Raises:
-        CaseError: `unsupported`, where it compiled nothing.
+        CaseError: `unsupported`, if it compiled nothing.
     """
     notes = processes.call(
         compiled_clusters,

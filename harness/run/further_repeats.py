@@ -21,11 +21,11 @@ class SiteSoFar:
     """A site, and the run so far.
 
     Attributes:
-        cases: of the site.
-        records: of the run.
+        cases: cases of the site.
+        records: records of the run.
         first: number of the next repeat, and of its block, in the whole run.
-        left_s: seconds until the last repeat is to end.
-        plan_of: None before there are workers to capture on.
+        left_s: seconds in which the last repeat must end.
+        plan_of: returns a case's plan; None before there are workers to capture on.
     """
 
     cases: Sequence[Case]
@@ -73,10 +73,10 @@ class _Due:
 
 
 def looks(n_asked: int) -> Iterator[int]:
-    """After how many repeats intervals are looked at.
+    """Numbers of repeats after which intervals are evaluated.
 
     Args:
-        n_asked: repeats that were asked for.
+        n_asked: requested repeats.
     """
     look = max(FIRST_LOOK, n_asked)
     while look < MOST_REPEATS:
@@ -94,11 +94,11 @@ def is_narrow(ratio: RepeatedMean, until: Until) -> bool:
 def further_slots(
     spec: Experiment, cases: Sequence[Case], records: Sequence[Record], *, first: int
 ) -> tuple[Slot, ...]:
-    """Repeats up to the next look, block by block; none where all is known as closely as asked for.
+    """Repeats up to the next evaluation, block by block; empty if all intervals are narrow enough.
 
     Args:
-        cases: of one site.
-        records: of the run so far.
+        cases: cases of one site.
+        records: records of the run so far.
         first: number of the first of these repeats, and of its block, in the whole run.
     """
     if spec.measure.until is None:

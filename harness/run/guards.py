@@ -25,7 +25,7 @@ def naming_batch(workload: str, batch_size: int) -> Iterator[None]:
 
 
 def of_batch(error: CaseError, workload: str, batch_size: int) -> CaseError:
-    """The same failure, with the batch that was too large where memory was refused.
+    """The same failure, with the batch size in the message if memory was refused.
 
     Args:
         batch_size: examples in the global batch.
@@ -76,10 +76,10 @@ def _with_notes(named: CaseError, error: CaseError) -> CaseError:
 
 @contextlib.contextmanager
 def storing(run_dir: Path, way_out: str = "go on with --resume") -> Iterator[None]:
-    """Say in one line that the run folder takes no more files.
+    """Report in one line that files cannot be written to the run folder.
 
     Args:
-        way_out: last step of it, once the folder takes files again.
+        way_out: last part of the instruction, once the folder can be written to again.
     Raises:
         StoreError: a file could not be written.
     """

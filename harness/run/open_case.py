@@ -40,19 +40,19 @@ class CaseRun:
     """Results of running a case once.
 
     Attributes:
-        opened: what each worker's program cost.
-        notes: what updates took and dropped, where not all wait for all; why the case was run again.
-        variable_bytes: in each worker's memory, slots included, from the workers' own tables.
-        codec_s: see `harness.worker.jobs.after_repeats`, of the slowest worker; None without
-            a compressor.
-        saved_step: number of steps before the checkpoint that was written; None if none was.
-        observer: overhead of measuring, from windows after all of that; None if not requested.
-        traced: a step after all of that; None if not requested.
-        links: what the workers' links carried before all of it; None where none is limited.
-        rounds: results of its windows and of the others' in the same rounds.
-        resharding: of variables around host loops; None if nothing is partitioned.
-        aggregation: of gradients by a rule; None where they are added up.
-        values: of variables after the last step, by name; None if the model is not evaluated.
+        opened: program of each worker, and its cost.
+        notes: counts of used and dropped updates, if not all wait for all; reason for a second attempt.
+        variable_bytes: bytes in each worker's memory, slots included, from the workers' own tables.
+        codec_s: see `harness.worker.jobs.after_repeats`; that of the slowest worker, None without a
+            compressor.
+        saved_step: number of steps before the saved checkpoint; None if none was saved.
+        observer: overhead of measuring, from windows after all others; None if not requested.
+        traced: step traced after all others; None if not requested.
+        links: measured rates of the workers' links, before all steps; None if none is limited.
+        rounds: its windows, and the baseline's in the same rounds.
+        resharding: resharding of variables around host loops; None if nothing is partitioned.
+        aggregation: aggregation of gradients by a rule; None if they are added up.
+        values: variables after the last step, by name; None if the model is not evaluated.
         evaluation: result of the evaluation.
         start_s, check_s, warmup_s: see `Preparation`.
     """
@@ -78,10 +78,10 @@ class CaseRun:
 
 
 class OpenCase:
-    """A repeat of a case as it goes on; nothing of it runs once it is closed.
+    """A repeat of a case in progress; its processes end when it is closed.
 
     Args:
-        timeouts: for a model of no size.
+        timeouts: limits for a model of size zero.
     """
 
     def __init__(
@@ -147,11 +147,11 @@ class OpenCase:
         return step_s
 
     def moment(self, step_s: float, *, number: int, experiment: str) -> Moment:
-        """The latest window, for those who look on.
+        """Figures of the latest window, for live metrics.
 
         Args:
-            step_s: its median step.
-            number: of its round, from 1.
+            step_s: median step of the window, in seconds.
+            number: number of its round, from 1.
         """
         case, plan = self.repeat.case, self.repeat.plan
         n_steps = self._n_steps + self._n_lead

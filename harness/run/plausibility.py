@@ -26,10 +26,10 @@ def implausible_speed(
     """Reason a step is too fast for its arithmetic, or None.
 
     Args:
-        p50_s: median step time.
-        flops_per_example: of forward and backward; None checks nothing.
-        clock_hz: the most that workers' cores run at.
-        narrow: whether it computes in 16 bits.
+        p50_s: median step time, in seconds.
+        flops_per_example: operations of forward and backward pass; None checks nothing.
+        clock_hz: highest clock of the workers' cores.
+        narrow: True if it computes in 16 bits.
     """
     if flops_per_example is None:
         return None
@@ -59,7 +59,7 @@ def implausible_rate(
 
     Args:
         tcp_matrix: bytes per step from task i to task j; None checks nothing.
-        mean_s: mean step time: a step may send little and another much.
+        mean_s: mean step time in seconds, because steps may send different amounts.
     """
     least_s = None if tcp_matrix is None else link.wire_s(tcp_matrix)
     if least_s is None or mean_s is None or mean_s >= least_s * _SHARE_OF_WIRE:

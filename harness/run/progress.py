@@ -24,7 +24,7 @@ class RatioSoFar:
     """A case's rate in multiples of the baseline's.
 
     Attributes:
-        interval: of 95 % of such runs, its lower and upper limit; None of fewer than three repeats.
+        interval: lower and upper limit of the 95 % confidence interval; None with fewer than three repeats.
     """
 
     baseline: str
@@ -39,13 +39,13 @@ class RatioSoFar:
 def ratio_so_far(
     case: Case, cases: Sequence[Case], spec: Experiment, records: Sequence[Record]
 ) -> RatioSoFar | None:
-    """The ratio of a case; None of the baseline itself, and where the two were not timed in turn.
+    """Ratio of a case; None for the baseline itself, or if the two were not timed in turn.
 
-    Until the baseline has its first record, its batch is not known, and there is no ratio either.
+    The ratio is unknown, too, until the baseline has its first record.
 
     Args:
-        cases: all of the run.
-        records: of the run so far.
+        cases: all cases of the run.
+        records: records of the run so far.
     """
     baseline = baseline_of(case, cases, spec.baseline)
     if baseline is None or baseline.id == case.id:
@@ -65,10 +65,10 @@ def ratio_so_far(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusLine:
-    """Shown on standard error, and gone when the work is done.
+    """Status line on standard error, removed when the work is done.
 
     Args:
-        live: whether a person watches a terminal; False shows nothing.
+        live: True if a person watches a terminal; False shows nothing.
     """
 
     live: bool
@@ -108,10 +108,10 @@ class Progress:
     """Prints to standard error, so that standard output holds results only.
 
     Args:
-        n_slots: repeats of all cases, those included that ended before.
-        n_left: those that are to come; None for all.
-        live: a person watches: redraw a status line and print each repeat; False prints stages and failures.
-        quiet: print notes alone.
+        n_slots: repeats of all cases, finished ones included.
+        n_left: number of repeats still to run; None for all.
+        live: True redraws a status line and prints each repeat; False prints stages and failures.
+        quiet: True prints only notes.
     """
 
     def __init__(self, n_slots: int, *, n_left: int | None = None, live: bool, quiet: bool) -> None:

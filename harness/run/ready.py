@@ -45,15 +45,15 @@ def serving_processes(
     """Fork processes on workers and start a server in each; all are dead when the context ends.
 
     Args:
-        log_paths: one for each process; their number is the number of workers.
+        log_paths: log of each worker; their number is the number of workers.
         n_devices: logical CPU devices of each server.
-        attempts: how often to try, with other ports, when another process takes a port between its
+        attempts: number of attempts, with other ports each, if another process takes a port between its
             reservation and its use.
-        server: the job that starts one, called with task, addresses and devices.
-        n_ports: on each worker. Addresses are those of the first port of all workers, then of the next.
-        first: worker of the cluster that the first process runs on; the others follow.
+        server: job that starts one, called with task, addresses and devices.
+        n_ports: ports of each worker. Addresses are those of the first port of all workers, then of the next.
+        first: number of the cluster's worker that runs the first process; the others follow.
     Raises:
-        CaseError: as `ProcessSet.call`; `port-in-use` when the last attempt failed too.
+        CaseError: see `ProcessSet.call`; `port-in-use` if the last attempt failed, too.
     """
     n_workers = len(log_paths)
     with ExitStack() as stack:
@@ -75,12 +75,12 @@ def serving_processes(
 
 
 def join_ring(processes: ProcessSet, *, timeout_s: float = 60.0) -> None:
-    """Let processes connect to each other in a ring, through which `open_program` lets them sum.
+    """Connect processes in a ring, which programs of `open_program` use to sum.
 
-    They know each other by a secret of this ring's own, which they get on the control network.
+    They recognise each other by a secret of this ring, sent over the control network.
 
     Raises:
-        CaseError: as `ProcessSet.call`; `unreachable` when one does not come.
+        CaseError: see `ProcessSet.call`; `unreachable` if one does not connect.
     """
     hosts = [(host,) for host in processes.hosts]
     addresses = processes.call(rendezvous.listen, hosts, timeout_s=timeout_s)
@@ -98,16 +98,16 @@ _COORDINATED_PORTS = 3  # of a worker, of a parameter server, of the coordinator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCase:
-    """A case with all that its processes begin with.
+    """A case with the initial data of its processes.
 
     Attributes:
-        seed: that the capture was made with, for strategies that build the workload anew.
-        batches: folder of global batches; used in turn.
-        logs: one for each worker.
-        first: worker of the cluster that the case's first runs on.
-        input: where timed steps take batches from.
-        reference: what to check the real workers' state against first; None checks nothing.
-        number: of the repeat, to note with the check.
+        seed: seed of the capture, for strategies that build the workload anew.
+        batches: folder of global batches, used in turn.
+        logs: log of each worker.
+        first: number of the cluster's worker that runs the case's first worker.
+        input: source of the timed steps' batches.
+        reference: expected state for the first check of the real workers; None checks nothing.
+        number: number of the repeat, to note with the check.
         checkpoint: folder for the state after the last step; None saves none.
     """
 
@@ -129,7 +129,8 @@ class _Runner:
     """Runner of a strategy's steps: TensorFlow's server of its processes, and the job that opens a program.
 
     Attributes:
-        stops: gives back devices that outlive their process in a state that the next one must mend.
+        stops: job that resets devices before the process ends, if their state would remain; None if not
+            needed.
     """
 
     server: Job[int, Sequence[str], int, None]
@@ -188,10 +189,10 @@ def _stopped(processes: ProcessSet, runner: _Runner, timeouts: Timeouts) -> Iter
 def ready_processes(
     cluster: Forks, prepared: PreparedCase, timeouts: Timeouts, *, are_checked: bool = False
 ) -> Iterator[tuple[ProcessSet, tuple[Opened, ...]]]:
-    """Fresh processes with a plan's step, its initial values and its batches; all are dead when it ends.
+    """New processes with a plan's step, its initial values and its batches; dead when the context ends.
 
     Args:
-        are_checked: their steps are compared with the reference and not timed; see
+        are_checked: True if their steps are compared with the reference and not timed; see
             `harness.worker.jobs.arithmetic`.
     """
     plan, folder = prepared.plan, str(prepared.capture.folder)

@@ -55,11 +55,11 @@ class Origin:
 def identity(
     spec: Experiment, run: str, origin: Origin, slot: Slot, site: Site, wall_s: float | None
 ) -> Record:
-    """The record of a repeat of which nothing has been measured yet.
+    """Record of a repeat before any measurement.
 
     Args:
-        run: its id.
-        wall_s: seconds spent on it; None where it was not tried.
+        run: id of the run.
+        wall_s: seconds spent on the repeat; None if it was not tried.
     """
     case = slot.case
     strategy = case.chosen.strategy

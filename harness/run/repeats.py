@@ -40,7 +40,7 @@ class Ended:
     """A repeat that has ended.
 
     Attributes:
-        steps: None unless it was measured.
+        steps: all steps; None if it was not measured.
     """
 
     record: Record
@@ -49,10 +49,10 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRunner:
-    """Takes the repeats of a run through capture, plan, processes and record.
+    """Runs repeats: capture, plan, processes and record.
 
     Args:
-        cases: all of the run, also those whose repeats have ended already.
+        cases: all cases of the run, also those that have ended already.
     """
 
     spec: Experiment
@@ -66,14 +66,14 @@ class SlotRunner:
     timeouts: Timeouts
 
     def prepare(self, slots: Sequence[Slot], *, deadline_s: float) -> None:
-        """Capture every workload and make every reference, so that no time passes between cases for that.
+        """Capture every workload and make every reference, so that cases follow one another without pauses.
 
-        A failed capture or plan is recorded at the turn of its first repeat.
+        A failed capture or plan is recorded when the case's first repeat is due.
 
         Args:
-            deadline_s: on `time.monotonic()`; nothing is begun after it.
+            deadline_s: time on `time.monotonic()` after which no capture or reference begins.
         Raises:
-            UsageError: one mistake of the user's is in the way of all cases of the run.
+            UsageError: one mistake of the user affects all cases of the run.
         """
         cases = {slot.case.id: slot.case for slot in slots}.values()
         # A host that cannot limit links is found out here, before anything is measured.
@@ -103,12 +103,12 @@ class SlotRunner:
         self._checks().bounded(case, capture, plan, repeat=0)
 
     def run(self, slots: Sequence[Slot]) -> Iterator[tuple[Slot, Ended]]:
-        """Run the repeats of a block; those that memory does not hold beside the others come after them.
+        """Run the repeats of a block; those without room in memory beside the others follow them.
 
         Returns:
-            Each as soon as those that were measured with it have ended.
+            Each repeat, once all that were measured with it have ended.
         Raises:
-            HarnessError: other than `CaseError`: the run cannot go on, since its folder takes no more files
+            HarnessError: any but `CaseError`: the run cannot go on, because its folder cannot be written to
                 or its workers are gone.
         """
         left = {slot.case.id: slot for slot in slots}
@@ -303,7 +303,7 @@ def _refuse_one_mistake(errors: Sequence[CaseError]) -> None:
 
 
 def require_input(case: Case, measure: Measure) -> None:
-    """Refuse a strategy whose steps cannot take their batches from where the experiment has them.
+    """Refuse a strategy that cannot read its batches from the experiment's kind of input.
 
     Raises:
         CaseError: `unsupported`.
@@ -322,7 +322,7 @@ def require_evaluation(capture: Capture, case: Case, measure: Measure) -> None:
     """Refuse a workload without an evaluation, if the experiment asks for one.
 
     Raises:
-        CaseError: the user's mistake.
+        CaseError: it has none.
     """
     if measure.evaluate and not capture.facts.evaluates:
         raise CaseError(
@@ -335,9 +335,9 @@ def require_evaluation(capture: Capture, case: Case, measure: Measure) -> None:
 
 
 def first_worker(slot: Slot, n_seats: int) -> int:
-    """Return the first worker of a case; a case of one worker is on all that its block has, in turn.
+    """Number of the worker that runs a case's first one; cases of one worker use all of the block's in turn.
 
     Args:
-        n_seats: workers that cases of its block are on.
+        n_seats: number of workers of the block.
     """
     return slot.repeat % n_seats if slot.case.shape.workers == 1 else 0

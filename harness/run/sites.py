@@ -49,10 +49,10 @@ def run_slots(
     """Run repeats and record each as it ends; repeats for which no time is left are recorded as skipped.
 
     Args:
-        slots: that are left; those of one site in a row, and in it those of one block.
-        cases: all of the run.
+        slots: remaining repeats; those of one site in a row, and within it those of one block.
+        cases: all cases of the run.
         exporter: publishes ended repeats and current windows; None for no metrics.
-        then: decides which repeats follow them; None for none.
+        then: returns repeats that follow these; None for none.
     Raises:
         HarnessError: the run cannot go on.
     """
@@ -96,11 +96,11 @@ def run_slots(
 
 @dataclass(slots=True, kw_only=True)
 class _Sites:
-    """Runs the repeats of one site after the other, with what all of them share.
+    """Runs the repeats of one site after the other.
 
     Attributes:
-        n_asked: repeats that were asked for, those included that ended before.
-        share: of the time for further repeats, by the end of which those of this site have ended.
+        n_asked: requested repeats, finished ones included.
+        share: part of the time for further repeats at whose end this site's must have ended.
     """
 
     spec: Experiment
@@ -118,7 +118,7 @@ class _Sites:
     has_failed: bool = False
 
     def cases_of(self, site: object, slots: Sequence[Slot]) -> Sequence[Case]:
-        """Those of a site that are due, or, where more repeats may follow, all of its cases."""
+        """Cases of a site that are due; all of its cases if more repeats may follow."""
         if self.then is None:
             return list({slot.case.id: slot.case for slot in slots}.values())
         return [case for case in self.cases if case.shape.site == site]
