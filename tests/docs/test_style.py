@@ -15,8 +15,7 @@ OPEN = ("harness/cli/", "harness/measure/prometheus.py", "harness/pytest_plugin/
 QUESTIONS = frozenset({"what", "whether", "which", "where", "how", "who", "whose", "as", "of", "by"})
 """Words that begin no docstring."""
 ENTRIES_OPEN = (
-    *("harness/cli/", "harness/pytest_plugin/"),
-    *("harness/run/", "harness/verification/", "harness/worker/"),
+    *("harness/cli/", "harness/pytest_plugin/", "harness/verification/"),
     *("reports/", "strategies/", "tests/", "workloads/"),
 )
 """Files whose entries of `Args` and `Attributes` are still to be changed."""

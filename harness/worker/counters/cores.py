@@ -18,7 +18,7 @@ class Package:
     """Energy counter of one socket.
 
     Attributes:
-        joules: since some moment; it wraps around after `wraps_at_j`.
+        joules: energy since some moment; it wraps around after `wraps_at_j`.
     """
 
     name: str
@@ -88,16 +88,16 @@ class CoreReading:
     """Counters of the cores that this process may run on, at one moment.
 
     Attributes:
-        kernel: boot id. cores: their numbers.
-        at_s: monotonic clock.
+        kernel: boot id. cores: numbers of the cores.
+        at_s: time on the monotonic clock.
         busy_s: seconds of programs and kernel, without interrupts.
         stolen_s: seconds given to other virtual machines.
         own_s: processor time of this process, all threads.
         control_group: id of this process's group on its kernel.
         throttled_s: time withheld from that group; None if unknown.
         n_hot: thermal slowdowns; None if unknown.
-        energy: of all sockets of the host, other users included.
-        gpus: of this process; None if it uses none.
+        energy: counters of all sockets of the host, other users included.
+        gpus: readings of this process's GPUs; None if it uses none.
     """
 
     kernel: str

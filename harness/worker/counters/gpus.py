@@ -43,17 +43,17 @@ class GpuReading:
 
     Attributes:
         at_s: seconds since 1970.
-        joules: since the driver was loaded.
-        busy: the driver's samples: time, and share of the 1/6 to 1 s before it in which any kernel ran.
+        joules: energy since the driver was loaded.
+        busy: the driver's samples: time, and share of the 1/6 to 1 s before it with a running kernel.
         own_bytes: memory of this process.
         peak_bytes: peak of TensorFlow's allocator in this process since the previous reading.
-        link_bytes: sent over all NVLinks, without headers.
-        pcie_bytes: sent over PCI Express.
-        n_foreign: programs of other runs. has_unlisted: programs that the driver does not list here hold
-            memory.
+        link_bytes: bytes sent over all NVLinks, without headers.
+        pcie_bytes: bytes sent over PCI Express.
+        n_foreign: number of programs of other runs. has_unlisted: True if programs that the driver does not
+            list here hold memory.
         foreign: share of the time in which other programs' kernels ran.
-        held_down_s: seconds with reduced clocks, by reason. reasons: current ones.
-        sm_mhz, memory_mhz: clocks.
+        held_down_s: seconds with reduced clocks, by reason. reasons: current reasons.
+        sm_mhz, memory_mhz: current clocks.
         why_no: unknown field → reason.
     """
 
@@ -91,7 +91,8 @@ def read_gpus(since_s: float | None = None) -> GpuReadings | None:
     """Read the counters; None for a process that uses no GPU.
 
     Args:
-        since_s: seconds since 1970 from which other programs' use counts; None does not ask for it.
+        since_s: start of the time in which other programs' use counts, seconds since 1970; None leaves it
+            out.
     Source:
         NVML API Reference Guide and nvml.h: nvmlDeviceGetTotalEnergyConsumption (mJ), nvmlDeviceGetSamples
         and nvmlDeviceGetProcessUtilization (per cent, microseconds since 1970),
@@ -186,7 +187,7 @@ class _Reader:
     """Reader of one GPU that records why values are unknown.
 
     Args:
-        number: of the device in TensorFlow.
+        number: number of the device in TensorFlow.
     """
 
     def __init__(self, number: int, uuid: str, device: object) -> None:

@@ -33,7 +33,7 @@ class TcpConnection:
     """One end of an established TCP connection.
 
     Attributes:
-        inode: distinguishes connections that use the same addresses in turn.
+        inode: number that distinguishes connections that use the same addresses in turn.
         acked_bytes: acknowledged bytes, each counted once.
         retransmitted_bytes: bytes sent again.
     """
@@ -95,7 +95,7 @@ def merge(
 
     Args:
         before, after: one reading for each worker.
-        n_steps: steps in between.
+        n_steps: steps between the readings.
     Returns:
         None if a reading is missing.
     """
@@ -223,8 +223,8 @@ class Interface:
     """A network interface and its sent bytes.
 
     Attributes:
-        kernel: boot id. namespace: network namespace. index: in the namespace. Workers share an interface if
-            all three are equal.
+        kernel: boot id. namespace: network namespace. index: number in the namespace. Workers share an
+            interface if all three are equal.
     """
 
     kernel: str
@@ -264,7 +264,7 @@ def sent_bytes(before: Sequence[Interface | None], after: Sequence[Interface | N
     Args:
         before, after: one reading for each worker.
     Returns:
-        None if a reading is missing, or is of another interface than the first one.
+        None if a reading is missing, or the two readings are of different interfaces.
     """
     first, last = _totals(before), _totals(after)
     if first is None or last is None or first.keys() != last.keys():

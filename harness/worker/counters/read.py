@@ -17,7 +17,7 @@ class Counters:
 
     Attributes:
         machine: boot id, shared by all containers of a machine.
-        gpus: kinds of its GPUs; None without any.
+        gpus: kinds of its GPUs; None without GPUs.
         lock: lock file of its environment.
     """
 
@@ -32,7 +32,7 @@ def read_counters(state: JobState, address: str | None) -> Counters:
     """Read this process's counters; no step may be in flight.
 
     Args:
-        address: of the interface to read; None for none.
+        address: address of the interface to read; None to read none.
     """
     del state
     # Connections first: their reader waits until the last bytes have arrived.

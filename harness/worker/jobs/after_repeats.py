@@ -41,13 +41,13 @@ def aggregation_counts(state: JobState) -> Sequence[Sequence[int]]:
 def aggregation_seconds(
     state: JobState, aggregation: Aggregation, size: int, device: str
 ) -> tuple[float, float] | None:
-    """Seconds in which one worker or server combines all gradients, by the rule and by a plain mean.
+    """Seconds to combine all gradients on one worker or server, by the rule and by a plain mean.
 
-    The functions of the step on normal draws, with no step in flight; the median of a few runs. None without
-    enough memory.
+    Median of a few runs of the step's functions on normal draws, with no step in flight. None without enough
+    memory.
 
     Args:
-        size: of all dense gradients together. device: that combines them.
+        size: number of values in all dense gradients together. device: device that combines them.
     """
     left_bytes = memory_left_bytes(state)
     if not size or (left_bytes is not None and left_bytes < _TIMES_THE_DRAWS * 4 * size * aggregation.n):
@@ -152,10 +152,10 @@ def evaluate(
     """Build a workload anew, set its trained variables, and return its metrics.
 
     Args:
-        seed: of the capture.
+        seed: seed of the capture.
         capture: folder of the capture. values: captured name → value.
     Raises:
-        UsageError: its `evaluate` fails.
+        UsageError: the workload's `evaluate` failed.
     """
     del state
     from harness.worker.session.capture_store import load_step
@@ -189,7 +189,7 @@ def gather_checkpoint(state: JobState, shared: Collection[str], writer: bool) ->
     All workers run this together, since reading may need them all.
 
     Args:
-        shared: variables of which all replicas have equal copies.
+        shared: names of variables with equal copies on all replicas.
     """
     from harness.worker.session.checkpoint import contribution
 

@@ -27,7 +27,7 @@ def set_tf32(state: JobState, tf32: bool | None) -> None:
     """Allow or forbid TensorFloat-32 in this process's timed steps.
 
     Args:
-        tf32: None on devices without it.
+        tf32: True allows it; None on devices without it.
     Raises:
         CaseError: `unsupported`, if NVIDIA's libraries would not follow.
     """
@@ -47,13 +47,13 @@ def set_tf32(state: JobState, tf32: bool | None) -> None:
 
 
 def compute_exactly(device: str) -> None:
-    """Compute in full float32 on GPUs, with the same sums from cuDNN each time, for checked steps.
+    """Compute in full float32 on GPUs, with reproducible sums from cuDNN, for checked steps.
 
     TensorFlow caches the algorithm of a convolution or product by its shape, and XLA its compiled code, so
     that switching between steps would have no effect.
 
     Args:
-        device: of the process's replicas; other kernels stay.
+        device: device of the process's replicas; only `gpu` has an effect.
     Source:
         TensorFlow 2.21: `GetNumericOptionsForCuDnn` (core/kernels/numeric_options_utils.h),
         `AutotuneUnfusedConv` (core/kernels/conv_ops_gpu.cc), `BlasLtMatmulPlanCache`
@@ -87,10 +87,10 @@ def allows_tf32() -> bool:
 
 
 def own_choice_notes(device: str, *, allowed_before: bool) -> tuple[str, ...]:
-    """Note if the workload's own code switched TensorFloat-32 off, which `measure.tf32` decides.
+    """Note if the workload's own code switched off TensorFloat-32, against `measure.tf32`.
 
     Args:
-        allowed_before: `allows_tf32` before that code ran.
+        allowed_before: result of `allows_tf32` before that code ran.
     """
     if device != "gpu" or not allowed_before or allows_tf32():
         return ()
@@ -119,7 +119,7 @@ def step_in_precision(step: "Step", precision: Precision, workload: str) -> "Ste
 
 
 def precision_notes(captured: "Captured", precision: Precision, workload: str) -> tuple[str, ...]:
-    """Notes for a record on the types that a step computes in.
+    """Notes for the record on the dtypes of a step's computation.
 
     Raises:
         CaseError: `unsupported`, if nothing computes in the precision, or no loss scaling is used for

@@ -38,7 +38,7 @@ def lay_batches(
     """Write the first global batches of a case's dataset, fewer if they are large; return their number.
 
     Args:
-        n_batches: most that a case could use. n_least: however large they are.
+        n_batches: most that a case could use. n_least: least number, for batches of any size.
     """
     from workloads.data.examples import examples_of
 
@@ -60,8 +60,8 @@ def first_batches(
     """First global batches of a case, fewer if they are large.
 
     Args:
-        examples: of the workload.
-        n_batches: most that a case could use. n_least: however large they are.
+        examples: the workload's examples.
+        n_batches: most that a case could use. n_least: least number, for batches of any size.
     """
     size = global_batch(case, workload.batch_size)
     example_bytes = sum(part.n_bytes for part in examples.components)
@@ -90,14 +90,14 @@ def stage_batches(state: JobState, folder: str, start: int, stop: int) -> None:
 
 
 def open_pipeline(state: JobState, case: Case, seed: int, share: "WorkerShare") -> None:
-    """Start the pipeline of this worker's examples, and wait for its first batch.
+    """Start the input pipeline of this worker's examples, and wait for its first batch.
 
-    Later steps take its batches; staged ones remain for traced steps.
+    Later steps take their batches from it; staged ones remain for traced steps.
 
     Args:
-        seed: of the dataset and of the order of its examples.
+        seed: seed of the dataset and of the order of its examples.
     Raises:
-        UsageError: the dataset cannot be used; the message says why.
+        UsageError: the dataset cannot be used; the message has the reason.
     """
     from workloads.data.examples import examples_of, worker_batches
 
@@ -135,7 +135,7 @@ def _leave_gpus_to_the_session() -> None:
 
 
 def _require_memory(n_bytes: int, case: Case, batch_size: int) -> None:
-    """Refuse batches that memory cannot hold, since they would take the machine down.
+    """Refuse batches that do not fit in memory, because they would bring the machine down.
 
     Raises:
         CaseError: `out-of-memory`.

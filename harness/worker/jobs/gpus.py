@@ -25,11 +25,11 @@ def start_on_gpus(
     Replicas that share GPUs get a logical device each.
 
     Args:
-        server: the job that starts it.
-        n_gpus: GPUs by task.
+        server: job that starts it.
+        n_gpus: number of GPUs by task.
         shared_mib: memory of each logical device by task and GPU; empty if each GPU is one device.
     Raises:
-        CaseError: as `require_gpus`.
+        CaseError: see `require_gpus`.
     """
     require_gpus(state, task, n_gpus[task])
     if shared_mib:
@@ -42,7 +42,7 @@ def require_usable_gpus(state: JobState, task: int, n_own: int) -> None:
     """Require that TensorFlow can make devices of exactly the GPUs of this process's worker.
 
     Raises:
-        CaseError: as `require_gpus`, or with TensorFlow's reason.
+        CaseError: see `require_gpus`; or with TensorFlow's reason.
     """
     require_gpus(state, task, n_own)
     with _making_devices(task):
@@ -75,11 +75,11 @@ def require_gpus(state: JobState, task: int, n_own: int) -> None:
 
 
 def require_devices(task: int, names: Iterable[str], n_own: int) -> None:
-    """Check that TensorFlow made a device of each GPU of this worker.
+    """Require that TensorFlow made a device of each GPU of this worker.
 
     Args:
-        names: of all devices of the worker's steps.
-        n_own: GPUs, or logical devices of shared ones.
+        names: names of all devices of the worker's steps.
+        n_own: number of GPUs, or of logical devices of shared ones.
     Raises:
         CaseError: `no-device`.
     """

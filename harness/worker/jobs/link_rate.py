@@ -40,12 +40,12 @@ def await_no_more(state: JobState) -> None:
 
 
 def transfer(state: JobState, receiver: Place | None, window: tuple[int, float] | None) -> float | None:
-    """Send as fast as possible to a worker that measures, or measure, or do neither.
+    """Send as fast as possible to a worker that measures, measure, or do neither.
 
     Args:
         receiver: address to send to; None to send nothing.
-        window: bytes to receive before it, so that all token buckets are empty, and its seconds; None to
-            measure nothing.
+        window: bytes to receive before the window, which empty all token buckets, and its seconds; None
+            measures nothing.
     Returns:
         Megabits of TCP payload per second; None without a window.
     Raises:

@@ -32,15 +32,15 @@ def trace_step(state: JobState, n_before: int) -> WorkerTrace | None:
 def trace(
     session: "WorkerSession", feeds: Sequence[Sequence[Array]], faults: ProcessFaults | None = None
 ) -> WorkerTrace | None:
-    """Make steps and trace the last.
+    """Run steps and trace the last.
 
-    The first one builds its graphs, since TensorFlow does not trace the prepared step's.
+    The first one builds its graphs, because TensorFlow does not trace those of the prepared step.
 
     Args:
-        feeds: of two steps or more.
-        faults: of this process.
+        feeds: batches of two steps or more.
+        faults: faults of this process.
     Returns:
-        the longest events, those of the host last; None if updates overtook the step.
+        Longest events, those of the host last; None if updates overtook the step.
     """
     from harness.worker.session import trace_events
 

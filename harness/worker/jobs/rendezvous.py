@@ -58,10 +58,10 @@ def start_server(
     """Start TensorFlow's server of one task on the port reserved for it.
 
     Args:
-        n_waiting: threads that steps hold while they wait for Python. They come on top of one per core: what
-            peers ask of this process runs on the same threads, and would wait too.
+        n_waiting: number of threads that block while steps wait for Python. They are added to one per core,
+            because requests of peers run on the same threads, and would wait, too.
     Raises:
-        CaseError: `port-in-use`, when another process took the port in between.
+        CaseError: `port-in-use`, if another process took the port in between.
     """
     from harness.worker.session.tensorflow_settings import n_threads_for_waits
     from harness.worker.session.tensorflow_settings import start_server as start
@@ -83,7 +83,7 @@ def join_ring(state: JobState, task: int, addresses: Sequence[str], secret: byte
     """Join the ring of all workers, which listen at these addresses and share a secret.
 
     Raises:
-        CaseError: `unreachable`, when a neighbour did not come.
+        CaseError: `unreachable`, if a neighbour did not connect.
     """
     try:
         state.put(InRing(ring=Ring(task, addresses, state.get(_Listening).listener, secret)))
@@ -106,12 +106,12 @@ def _keep_nccl_on(address: str) -> None:
 def on_reserved_port(
     state: JobState, task: int, addresses: Sequence[str], *, port: int = 0
 ) -> Iterator[None]:
-    """Give a reserved port up to a server that starts in this context.
+    """Release a reserved port for a server that starts in this context.
 
     Args:
-        addresses: of this port on every task. port: which of those that were reserved.
+        addresses: addresses of this port on every task. port: index among the reserved ports.
     Raises:
-        CaseError: `port-in-use`, when another process took the port in between.
+        CaseError: `port-in-use`, if another process took the port in between.
     """
     # TensorFlow refuses to share a port, so the reservation must end just before the server binds it.
     state.get(_Reserved).holders[port].close()

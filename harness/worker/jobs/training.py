@@ -72,7 +72,7 @@ class StepSession(Protocol):
         """Run a step on each of some batches in one run, if `steps_per_run` is not None.
 
         Returns:
-            losses, [n_steps, n_losses].
+            Losses, [n_steps, n_losses].
         """
         raise AssertionError("this session makes one step in a run")
 
@@ -97,17 +97,17 @@ class StepSession(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Training:
-    """A session and what it is fed with.
+    """A session and its batches.
 
     Attributes:
-        weights: what the loss of each local replica counts in the global one: its share of the batch, or 1 in
-            a sum.
+        weights: weight of each local replica's loss in the global loss: its share of the batch, or 1 in a
+            sum.
         feeds: staged batches, this worker's part only, prepared.
-        pipeline: batches that steps take in place of staged ones, prepared as they are taken; None where they
-            take staged ones.
-        loop: makes steps in a way of its own; None where the session makes one after the other.
-        faults: of this process.
-        aggregation_counts: what rules have counted of workers' gradients; see
+        pipeline: iterator of prepared batches that steps take in place of staged ones; None if they take
+            staged ones.
+        loop: runs the steps in a special way; None if the session runs one after the other.
+        faults: faults of this process.
+        aggregation_counts: returns counts that rules made of workers' gradients; see
             `strategies.ir.train_graph.TrainGraph`.
     """
 
@@ -122,7 +122,7 @@ class Training:
 
     @property
     def step(self) -> Callable[[Batch], Sequence[npt.NDArray[np.generic]]]:
-        """A step of the session, with what befalls this process."""
+        """A step of the session, with the faults of this process."""
         return self.faults.around(self.session.step)
 
 
@@ -131,10 +131,10 @@ class TimedSteps:
     """Steps of one worker.
 
     Attributes:
-        weights: what each column of `times.losses` counts in the global loss; none if another worker reports
+        weights: weight of each column of `times.losses` in the global loss; empty if another worker reports
             this one's steps.
-        cores: this process's cores before the steps and after them; None where the kernel shows nothing.
-        resident_bytes: memory of this process after them.
+        cores: counters of this process's cores before and after the steps; None if the kernel shows none.
+        resident_bytes: memory of this process after the steps.
     """
 
     times: StepTimes
@@ -149,12 +149,12 @@ class Opened:
 
     Attributes:
         start, stop: this worker's examples of the global batch.
-        transform_s: of all passes. import_s: from a GraphDef to a session with a prepared step; where
-            replicas compile, with a first run.
-        nodes_before: of the captured step. nodes_after: of this worker's program. passes: between the two, in
-            order. All five are None where no graph is rewritten.
+        transform_s: seconds of all passes. import_s: seconds from a GraphDef to a session with a prepared
+            step; if replicas compile, a first run included.
+        nodes_before: nodes of the captured step. nodes_after: nodes of this worker's program. passes: costs
+            of the passes, in order. All five are None if no graph is rewritten.
         input_placement: see `harness.records.circumstances.Method`.
-        notes: what a record should say about this program, one sentence each.
+        notes: sentences on this program for the record.
     """
 
     start: int
@@ -179,16 +179,15 @@ def open_program(
 ) -> Opened:
     """Transform a captured step for one task and import it into a session.
 
-    A self-contained program runs on devices of its own, others, and XLA's, on this process's server.
+    A self-contained program runs on its own devices; others, and XLA's, run on this process's server.
 
     Args:
         capture: folder of the capture.
-        xla: whether this process's sessions compile; see `harness.worker.jobs.xla`.
-        batches: folder of the global batches that steps will take, to stage those of replicas on GPUs there;
-            None feeds each step.
+        xla: True if this process's sessions compile; see `harness.worker.jobs.xla`.
+        batches: folder of the global batches, to stage those of replicas on GPUs there; None feeds each step.
     Raises:
-        CaseError: `unsupported`, when the strategy is not for this step; `no-device`, when TensorFlow has
-            made no devices of this worker's GPUs.
+        CaseError: `unsupported`, if the strategy cannot run this step; `no-device`, if TensorFlow made no
+            devices of this worker's GPUs.
     """
     from harness.worker.session.capture_store import InitialValues, load_step
     from harness.worker.session.checkpoint import left_out

@@ -21,12 +21,12 @@ _N_TIMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformation:
-    """One worker's graph and what its rewriting cost.
+    """One worker's graph, and the cost of rewriting it.
 
     Attributes:
-        nodes_before: of the captured step. nodes_after: of this worker's program.
-        passes: in order, of the run with the median time.
-        text: of the graph; None if not requested.
+        nodes_before: nodes of the captured step. nodes_after: nodes of this worker's program.
+        passes: timings in order, of the run with the median time.
+        text: text form of the graph; None if not requested.
     """
 
     nodes_before: int
@@ -42,11 +42,11 @@ class Transformation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Outputs wanted of a worker's graph beside its figures.
+    """Requested outputs of a worker's graph besides its figures.
 
     Attributes:
-        graphdef: file for it. stages: folder for it as captured and after every pass.
-        text: whether the answer shall hold it as text.
+        graphdef: file for the GraphDef. stages: folder for the graph as captured and after every pass.
+        text: True includes the text form in the result.
     """
 
     graphdef: Path | None = None
@@ -57,10 +57,10 @@ class Wanted:
 def transform(
     state: JobState, capture_folder: str, plan: "Plan", task: int, wanted: Wanted
 ) -> Transformation:
-    """Apply a plan's passes for one worker, and again as often as it takes to say what they cost.
+    """Apply a plan's passes for one worker, repeated often enough to time them.
 
     Raises:
-        UsageError: a file cannot be written, or for a step that the strategy is not for.
+        UsageError: a file cannot be written, or the strategy cannot run the step.
     """
     from harness.atomic_files import write_output
     from harness.worker.session.capture_store import load_step

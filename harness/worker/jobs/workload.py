@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def workload_of(case: Case) -> "Workload":
-    """Make the workload that a case names.
+    """Create the workload of a case.
 
     Raises:
-        UsageError: unknown name, or it cannot be made.
+        UsageError: its name is unknown, or it cannot be created.
     """
     from workloads import registry
     from workloads.protocol import WorkloadError
@@ -35,10 +35,10 @@ def workload_of(case: Case) -> "Workload":
 
 
 def workload_anew(case: Case, seed: int) -> "tuple[Workload, object]":
-    """Make a workload once more, so that its step has the names and random numbers of the captured one.
+    """Create a workload once more; its step has the names and random numbers of the captured one.
 
     Returns:
-        the workload, and the structure of one example of its dataset.
+        The workload, and the structure of one example of its dataset.
     """
     import keras
 

@@ -22,13 +22,13 @@ def start_compiling(
     *,
     server: Job[int, Sequence[str], int, None],
 ) -> None:
-    """Start a server whose sessions XLA compiles, in a process that has run nothing yet.
+    """Start a server whose sessions XLA compiles, in a process that has run no step yet.
 
-    TensorFlow looks for clusters in all graphs; calls of Python, sends, receives and collectives stay
-    outside.
+    TensorFlow looks for clusters in all graphs; Python calls, sends, receives and collectives are never
+    compiled.
 
     Args:
-        server: the job that starts it.
+        server: job that starts it.
     """
     # TensorFlow reads them once, when it first looks for clusters.
     os.environ["TF_XLA_FLAGS"] = " ".join(filter(None, [os.environ.get("TF_XLA_FLAGS"), _FLAGS]))

@@ -30,10 +30,10 @@ class WorkerFacts:
     """Identity of a worker, and the cost of its start.
 
     Attributes:
-        cores: that it is pinned to, None if it is not.
-        probe_port: of its `ProbeListener`; None if others need not check that they reach it.
-        n_zygote_threads: threads of the zygote when it began to fork; more than one is a hazard.
-        ready_for_s: seconds since it could fork.
+        cores: numbers of the cores that it is pinned to; None if it is not pinned.
+        probe_port: port of its `ProbeListener`; None if others do not test their connection to it.
+        n_zygote_threads: threads of the zygote at its first fork; more than one is a hazard.
+        ready_for_s: seconds since it could first fork.
     """
 
     pid: int
@@ -61,12 +61,12 @@ class Worker:
 
     Args:
         imports: modules that the zygote imports before it forks.
-        cores: cores to pin this worker and all its processes to, None for none.
-        log_path: output of the zygote.
+        cores: cores to pin this worker and all its processes to; None for no pinning.
+        log_path: log of the zygote.
         environment: variables for the zygote and its children, added to this process's own without Ray's.
         folder: working directory, to which a user's paths are relative; None for this process's own.
-        preload_s: deadline of the imports. fork_s: deadline of a fork.
-        has_probe: listen, so that others can check that they reach this worker.
+        preload_s: time limit of the imports. fork_s: time limit of a fork.
+        has_probe: True listens, so that others can test their connection to this worker.
     """
 
     def __init__(

@@ -28,11 +28,11 @@ class ForkedProcess:
     """One process, from its fork until `close`.
 
     Attributes:
-        exited: set when it has ended.
+        exited: event set when the process has ended.
     Args:
-        pidfd: opened before the process could be reaped, since its id may belong to another later.
+        pidfd: descriptor opened before the process could be reaped, because its id may be reused later.
         jobs: the actor's end of the channel.
-        log_path: output of the process.
+        log_path: log of the process.
     """
 
     def __init__(self, pid: int, pidfd: int, jobs: socket.socket, log_path: str) -> None:

@@ -18,7 +18,7 @@ class JobState:
     """Values that jobs of one process leave for later jobs, one of each type.
 
     Attributes:
-        stack: closed when the process ends in order, not when it is killed.
+        stack: closed if the process ends in order, not if it is killed.
     """
 
     def __init__(self) -> None:

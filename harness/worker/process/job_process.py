@@ -69,12 +69,12 @@ def _flush() -> None:
 def start_in_child(
     jobs: socket.socket, log_path: str, parent_pid: int, announce: Callable[[int], None]
 ) -> None:
-    """Turn a just forked process into the keeper of a worker process, and its child into that; never return.
+    """Turn a forked process into the keeper of a worker process, and its child into that; never return.
 
     Args:
-        jobs: its channel, the only descriptor that it keeps.
-        log_path: its standard output and error, appended.
-        parent_pid: the process that forked it; both die with it.
+        jobs: channel, the only descriptor that stays open.
+        log_path: file for standard output and error, appended.
+        parent_pid: id of the process that forked it; both end with it.
         announce: called with the id of the worker process.
     """
     status = 1

@@ -45,10 +45,10 @@ _BATCH_BYTES = 65536
 def continue_below_keeper(parent_pid: int, *, announce: Callable[[int], None] | None = None) -> None:
     """Continue in a child of this process; this process becomes its keeper and does not return.
 
-    The keeper ends as the child did, and ends the child when the parent is gone or on SIGTERM.
+    The keeper exits like the child, and ends the child if the parent is gone or on SIGTERM.
 
     Args:
-        parent_pid: process that has started this one.
+        parent_pid: id of the process that started this one.
         announce: called in the keeper with the child's id.
     """
     keeper_pid = os.getpid()

@@ -29,11 +29,12 @@ class JobError:
     """An exception of a job as plain text, readable without the job's packages.
 
     Attributes:
-        type: class name. kind, stage: of a `CaseError`, else None.
-        usage: a user's file or option cannot be used; `field` names it.
-        is_out_of_memory: the job was refused memory; type and message are the refusal's.
-        gpu: whose memory was refused, `GPU:0`; None for the host's. refused_bytes: None if unknown.
-        line: of a user's file, such as `model.py:12`; empty if none is involved.
+        type: class name. kind, stage: fields of a `CaseError`, else None.
+        usage: True if a user's file or option cannot be used; `field` names it.
+        is_out_of_memory: True if the job was refused memory; type and message are the refusal's.
+        gpu: device whose memory was refused, such as `GPU:0`; None for the host. refused_bytes: None if
+            unknown.
+        line: line of a user's file, such as `model.py:12`; empty if none is involved.
     """
 
     type: str
@@ -97,8 +98,8 @@ class Died:
     """The process ended before it answered.
 
     Attributes:
-        exit_code: -n for signal n, as in `subprocess`; None if unknown.
-        is_out_of_memory: the kernel killed it for its memory limit.
+        exit_code: exit status, -n for signal n, as in `subprocess`; None if unknown.
+        is_out_of_memory: True if the kernel killed it for its memory limit.
     """
 
     what: str
@@ -108,10 +109,10 @@ class Died:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Silent:
-    """The process lives and did not answer in time.
+    """The process is alive, but did not answer in time.
 
     Attributes:
-        is_stopped: a signal has stopped it.
+        is_stopped: True if a signal has stopped it.
     """
 
     waited_s: float
@@ -120,11 +121,11 @@ class Silent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CutOff:
-    """The worker lives, and its network carries nothing.
+    """The worker is alive, but its network carries nothing.
 
     Attributes:
-        peer: the worker that it does not reach over the data network; None if the driver does not reach it.
-        waited_s: for an answer.
+        peer: worker that it cannot reach over the data network; None if the driver cannot reach it.
+        waited_s: seconds of waiting for an answer.
     """
 
     peer: int | None
@@ -169,7 +170,7 @@ def send_message(channel: socket.socket, payload: bytes, *, deadline_s: float | 
     """Send one message.
 
     Args:
-        deadline_s: on `time.monotonic()`; None waits for ever.
+        deadline_s: time on `time.monotonic()`; None waits forever.
     Raises:
         ChannelClosedError: the other end is gone.
         TimeoutError: it did not take the message in time.

@@ -48,12 +48,11 @@ class TensorFlowGpus:
     """GPUs that TensorFlow sees and can make devices of.
 
     Attributes:
-        names: models, in TensorFlow's order.
+        names: names of GPU models, in TensorFlow's order.
         cuda, cudnn: versions that TensorFlow was built for; None for a build without CUDA.
-        missing: libraries that it looked for and could not open. unloadable: those of them that are there, or
-            one that they need is missing; library → file.
-        error: TensorFlow's own last error line, or the reason for which it did not answer; None if there was
-            none.
+        missing: libraries that TensorFlow could not open. unloadable: library → file, for those of them that
+            exist, but cannot be loaded or lack one that they need.
+        error: TensorFlow's last error line, or the reason why it did not answer; None without an error.
     """
 
     names: tuple[str, ...] = ()
@@ -65,7 +64,7 @@ class TensorFlowGpus:
 
     @property
     def why_fewer(self) -> tuple[str, str]:
-        """Reason for which TensorFlow sees fewer GPUs than the driver has, and the way out."""
+        """Reason why TensorFlow sees fewer GPUs than the driver, and the instruction for the user."""
         install = "run `make setup DEVICE=gpu` with a fresh .venv"
         if self.missing:
             of_driver = [name for name in self.missing if name.startswith(_OF_DRIVER)]
@@ -101,13 +100,13 @@ def library_path(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def tensorflow_gpus(environment: Mapping[str, str] = os.environ) -> TensorFlowGpus:
-    """Ask TensorFlow in a process of its own which GPUs it sees.
+    """Read in a separate process which GPUs TensorFlow sees.
 
-    The dynamic loader logs what the process opens (LD_DEBUG, ld.so(8)), so that missing libraries are named
-    however TensorFlow reports them.
+    The dynamic loader logs the libraries that the process opens (LD_DEBUG, ld.so(8)); so missing ones can be
+    named whatever TensorFlow reports.
 
     Args:
-        environment: of that process.
+        environment: environment of that process.
     """
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "loader"
@@ -163,7 +162,7 @@ def make_logical_devices(memory_mib: Sequence[Sequence[int]]) -> None:
     """Divide the GPUs of this process, before TensorFlow uses any.
 
     Args:
-        memory_mib: of each logical device by GPU.
+        memory_mib: memory of each logical device, by GPU.
     """
     import tensorflow as tf
 
@@ -195,10 +194,10 @@ def _missing(log: str) -> tuple[str, ...]:
 
 
 def make_devices() -> None:
-    """Make TensorFlow's devices, without the context of eager operations: a workload's code may set that up.
+    """Make TensorFlow's devices, without the context of eager operations, which workload code may set up.
 
     Raises:
-        tf.errors.OpError: it cannot make one of a GPU that it sees.
+        tf.errors.OpError: TensorFlow cannot make one of a GPU that it sees.
     """
     import tensorflow as tf
 

@@ -75,7 +75,7 @@ class InitialValues:
     """Initial values of a capture, memory-mapped; a rank's random state is mixed on request.
 
     Args:
-        float64: give floating values as float64, for a step that was rewritten so.
+        float64: True returns floating values as float64, for a step rewritten to it.
     """
 
     def __init__(self, folder: Path, *, float64: bool = False) -> None:

@@ -33,8 +33,8 @@ class Checkpoint:
     """Contents of a checkpoint.
 
     Attributes:
-        values: names as in `harness.worker.session.capture_store`, including what strategies added.
-        step: number of steps made, None if the writer did not record it.
+        values: values by names as in `harness.worker.session.capture_store`, strategies' own included.
+        step: number of steps so far; None if the writer did not record it.
     """
 
     values: Mapping[str, Array]
@@ -45,7 +45,7 @@ def contribution(pieces_of: Held, shared: Collection[str]) -> dict[str, Pieces]:
     """Values that a worker's copies of variables, or parts of them, add to a checkpoint.
 
     Args:
-        shared: variables of which replicas have equal copies; the first replica's is stored.
+        shared: names of variables with equal copies on all replicas; the first replica's is stored.
     """
     return {
         stored_name(name, rank): pieces
@@ -55,10 +55,10 @@ def contribution(pieces_of: Held, shared: Collection[str]) -> dict[str, Pieces]:
 
 
 def write_checkpoint(folder: Path, values: Mapping[str, Array], model: Collection[str], step: int) -> None:
-    """Replace the checkpoint in a folder; readers find the old one whole until then, even after a kill.
+    """Replace the checkpoint in a folder; until the end, even after a kill, readers see the old one.
 
     Args:
-        values: by stored name. model: names of the model's own variables.
+        values: values by stored name. model: names of the model's own variables.
     Raises:
         CaseError: `checkpoint-unwritable`; the old one is unchanged.
     """
@@ -89,7 +89,7 @@ def read_checkpoint(path: Path, model: Mapping[str, Array]) -> Checkpoint:
     """Read a checkpoint of a model.
 
     Args:
-        path: a folder, or the prefix of the checkpoint's files.
+        path: folder, or the prefix of the checkpoint's files.
         model: name → a value of the required shape and type.
     Raises:
         UsageError: there is none, it is another model's, or it is damaged.
@@ -185,7 +185,7 @@ def _in_a_line(error: BaseException) -> str:
 
 
 def first_value(variable: Variable, saved: Mapping[int, Array]) -> Array:
-    """Initial value of an added variable, or of the part of it that this is.
+    """Initial value of an added variable, or of one worker's part of it.
 
     Args:
         saved: rank → whole value in the checkpoint; empty if there is none.
@@ -212,7 +212,7 @@ def left_out(
     """Sentence on values of a checkpoint that this strategy cannot use; empty if it uses all.
 
     Args:
-        variables: of a worker that holds the first replica.
+        variables: variables of the worker with the first replica.
         model: variables of the captured step.
     """
     used = {v.stored for v in variables if v.fresh and _fitting(v, initial.of_ranks(v.stored))}

@@ -22,9 +22,9 @@ class CompiledClusters:
     """Operations of a step that XLA compiles.
 
     Attributes:
-        n_clusters: compiled functions, one for each run of code.
+        n_clusters: number of compiled functions.
         operations: operation → count within clusters.
-        n_left: operations outside of them.
+        n_left: number of operations outside of clusters.
     """
 
     n_clusters: int

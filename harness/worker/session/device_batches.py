@@ -50,9 +50,9 @@ def read_staged(
     remain, so that the values of a `StagedPart` can be fetched.
 
     Args:
-        device: of nodes without one.
+        device: device of nodes without one.
     Returns:
-        empty if no GPU uses any part: the graph is unchanged.
+        Empty if no GPU uses any part; the graph is then unchanged.
     """
     sources = dict(_sources(graph_def, batch))
     fed = {producer(source) for source in sources}
@@ -105,7 +105,7 @@ def too_large(folder: Path, share: float) -> str | None:
     """Reason why staged batches stay on the host; None if GPUs have room for them, or that is unknown.
 
     Args:
-        folder: of the global batches. share: of their examples for this worker.
+        folder: folder of the global batches. share: this worker's share of their examples.
     """
     memory_bytes = gpu_memory_bytes("total").values()
     least = min(memory_bytes, default=None)

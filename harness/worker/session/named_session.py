@@ -23,7 +23,7 @@ class NamedSession:
     """Runs parts of a graph, each prepared on first use.
 
     Args:
-        target: of a server.
+        target: address of a server.
     """
 
     def __init__(

@@ -35,8 +35,8 @@ from strategies.tf_bridge.runtime import on_own_devices
 class PythonCalls:
     """Python functions that graphs of this process may call, as long as this object lives.
 
-    TensorFlow finds a function by a token of its own, and forgets it with the graph in which the token was
-    made.
+    TensorFlow finds a function by a token, and forgets it together with the graph in which the token was
+    created.
 
     Args:
         functions: name in the graph → function.
@@ -53,7 +53,7 @@ class PythonCalls:
     def bind(self, graph_def: tf.compat.v1.GraphDef) -> dict[str, str]:
         """Replace names by this process's tokens; calls of other names stay.
 
-        Returns:
+        Calling node → name of the function.
             calling node → name of the function.
         """
         bound = {}
@@ -74,17 +74,18 @@ class WorkerSession:
 
     Attributes:
         initial: values for `load`.
-        updates: loop of updates beside the steps; None if steps make their updates themselves.
-        pace: of steps that updates do not wait for; None if they wait.
+        updates: loop of updates in the background; None if steps make their updates themselves.
+        pace: pace of steps that do not wait for all contributions; None if they wait.
         waits: nodes that wait for the transport.
         calls: nodes that call functions, whose operations TensorFlow traces one by one.
         staged: batches on the replicas' devices; empty if they are fed.
-        further: values of the last step's `fetching`.
+        further: values of `fetching` in the last step.
     Args:
-        target: of the worker's server; for self-contained programs, `OWN_DEVICES` too.
-        transport: carries the program's transfers and belongs to the session from now on; None without any.
-        fetching: further tensors of every step.
-        use: purpose; preparing steps takes as long as a few of them.
+        target: address of the worker's server; for self-contained programs, `OWN_DEVICES` is possible, too.
+        transport: carries the program's transfers, and belongs to the session from now on; None without
+            transfers.
+        fetching: tensors that every step also returns, in `further`.
+        use: purpose of the session; preparing steps takes as long as a few of them.
         staged_on: device of nodes without one, if steps take batches from their replicas' devices.
     """
 
@@ -192,7 +193,7 @@ class WorkerSession:
         Args:
             feeds: this worker's examples of the global batch by component; or the number of a staged batch.
         Returns:
-            the loss of each local shard, scalars.
+            Loss of each local shard, scalars.
         """
         if self.program.step.steps_per_run is not None:
             return tuple(self.steps([feeds])[0])
@@ -210,7 +211,7 @@ class WorkerSession:
         """Run a step on each of some batches in one run of a loop.
 
         Returns:
-            [n_steps, n_losses].
+            Losses, [n_steps, n_losses].
         """
         losses = np.stack(self._step(*map(np.stack, zip(*batches, strict=True))), axis=1)
         self._n_loops += 1

@@ -19,13 +19,13 @@ class TraceEvent:
     """An event of a traced step.
 
     Attributes:
-        row: place, such as a device of a task.
+        row: place of the event, such as a device of a task.
         kind: `compute`; `transfer` from another worker; `copy` within a worker, from, to or between its GPUs;
-            `host`, of a step on GPUs: what its host runs or launches; `wait` for another worker; `part` of
-            another event, or one that has parts itself.
-        start_s, end_s: from the origin of the worker's trace.
-        ready_s: of a transfer, when its tensor was ready to be sent; earlier time is a wait; None if unknown.
-        group: common id of a collective's events on its members; it begins when the last member has come.
+            `host`, operations that the host of GPUs runs or launches; `wait` for another worker; `part` of
+            another event, or an event with parts of its own.
+        start_s, end_s: seconds from the origin of the worker's trace.
+        ready_s: time at which a transfer's tensor could be sent; earlier time is a wait; None if unknown.
+        group: common id of a collective's events; it begins when its last member has arrived.
         receiver: task that received `n_bytes`; None if unknown.
     """
 
@@ -47,10 +47,10 @@ class WorkerTrace:
 
     Attributes:
         clock: id of the clock; times of one machine can be compared.
-        start_s, end_s: of its first and last event, from its origin.
-        origin_s: wall clock that its times count from; seconds since 1970 have no fractions of microseconds.
+        start_s, end_s: times of its first and last event, from its origin.
+        origin_s: wall clock at time 0; seconds since 1970 alone would lose fractions of microseconds.
         n_left_out: events shorter than those kept.
-        n_transfers: of all events; a collective's for several replicas of a worker is one.
+        n_transfers: transfers of all events; a collective's for several replicas of a worker is one.
         devices: TensorFlow's names of all devices used.
     """
 
@@ -140,10 +140,10 @@ def split_pieces(event: TraceEvent) -> list[TraceEvent]:
 
 
 def summary(traces: Sequence[WorkerTrace]) -> TracedTimes:
-    """Split of each worker's step.
+    """Split of each worker's step by cause.
 
     Args:
-        traces: by task, as `together` leaves them.
+        traces: traces by task, as `together` returns them.
     """
     shares = [_shares(trace) for trace in traces]
     received: dict[int, int] = {}

@@ -24,8 +24,8 @@ def start_server(
 
     Args:
         addresses: `host:port` of every task.
-        n_devices: logical CPU devices.
-        n_inter_op: threads of the first server of a process, for all of them; 0 takes one per core.
+        n_devices: number of logical CPU devices.
+        n_inter_op: threads shared by all servers of a process, set by the first; 0 takes one per core.
     """
     config = _with_devices(v1.ConfigProto(inter_op_parallelism_threads=n_inter_op), n_devices)
     # The server resolves collectives with its own setting; with the session's alone every member waits.
@@ -68,7 +68,7 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
     """Devices and optimizers of a session.
 
     Args:
-        target: of a worker's server, whose devices it uses, or `OWN_DEVICES`.
+        target: address of a worker's server, whose devices it uses, or `OWN_DEVICES`.
     """
     config = v1.ConfigProto(allow_soft_placement=True)
     if target == OWN_DEVICES:

@@ -25,7 +25,7 @@ class StepTimes:
     """Times and losses of consecutive steps.
 
     Attributes:
-        start_s, end_s: [n_steps], monotonic; a step starts when the one before it ends.
+        start_s, end_s: [n_steps], monotonic; a step starts at the end of the one before.
         losses: [n_steps, n_losses], one for each local shard.
         input_s: [n_steps], seconds until each step had its batch; None if batches were staged.
     """
@@ -72,9 +72,9 @@ def run_loops(
 
     Args:
         steps: runs a step on each of some batches; returns losses, [n_steps, n_losses].
-        batches: without end.
-        steps_per_run: most steps of a run.
-        made_meanwhile: batches are produced during the steps, and waited for.
+        batches: endless iterator.
+        steps_per_run: largest number of steps in one run.
+        made_meanwhile: True if batches are produced during the steps, and waited for.
     """
     stamps = np.empty(n_steps + 1, np.float64)
     input_s = np.empty(n_steps, np.float64)
@@ -105,9 +105,9 @@ def seconds_unobserved(
     """Mean seconds per step with two clock readings in all, keeping no losses.
 
     Args:
-        step: as for `run_steps`.
-        batches: without end.
-        n_lead: untimed steps before.
+        step: see `run_steps`.
+        batches: endless iterator.
+        n_lead: untimed steps before the timed ones.
     """
     with no_garbage_collection():
         for _, batch in zip(range(n_lead), batches, strict=False):
@@ -130,8 +130,8 @@ def run_steps(
 
     Args:
         step: runs one step on the arrays of one batch; returns its `n_losses` losses.
-        batches: without end.
-        made_meanwhile: batches are produced during the steps, and waited for.
+        batches: endless iterator.
+        made_meanwhile: True if batches are produced during the steps, and waited for.
     """
     stamps = np.empty(n_steps + 1, np.float64)
     has_batch_s = np.empty(n_steps, np.float64)
@@ -159,7 +159,7 @@ class ProcessFaults:
 
     Attributes:
         passes: True if others' updates have overtaken the next step; then no fault acts.
-        n_made: steps so far.
+        n_made: number of steps so far.
         waited_s: delay of the last step.
     """
 

@@ -69,8 +69,8 @@ def operations(
     """Events of the runs of one step.
 
     Args:
-        metadata: of each run.
-        origin_ns: wall clock that times of events count from.
+        metadata: TensorFlow's metadata of each run.
+        origin_ns: wall clock at time 0 of events.
         waits: nodes that wait for another worker.
         calls: nodes that call functions, whose operations are listed too.
     """
@@ -160,7 +160,8 @@ def _by_host(event: TraceEvent, blocked: Sequence[TraceEvent], *, in_kernels: bo
 
     Args:
         blocked: times in which a thread waits for a GPU.
-        in_kernels: kernels show what a collective moves, and it lasts from its launch to their end.
+        in_kernels: True if kernels show a collective's transfer, which then lasts from its launch to their
+            end.
     """
     if event.group is not None and in_kernels:
         yield replace(event, kind="wait", group=None)

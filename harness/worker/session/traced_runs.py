@@ -21,9 +21,9 @@ class RunsOnServer:
     Servers trace prepared calls and drop the result.
 
     Args:
-        fed: tensors that a step is fed.
-        graph_def: the program's, with functions of this process bound.
-        target: of the worker's server. config: of its session.
+        fed: names of the tensors that are fed.
+        graph_def: graph of the program, with functions of this process bound.
+        target: address of the worker's server. config: settings of the session.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class RunsInSession:
     """Traced runs in the program's own session, if only that has the program's variables.
 
     Args:
-        fed: as for `RunsOnServer`.
+        fed: see `RunsOnServer`.
     """
 
     def __init__(self, session: NamedSession, fed: Sequence[str], task: int) -> None:
@@ -103,7 +103,7 @@ class TracedRuns(Protocol):
         """Fetch tensors and run nodes, on a batch or on nothing.
 
         Args:
-            options: what TensorFlow records.
+            options: options of TensorFlow's tracing.
         """
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class TracedRuns(Protocol):
 
 
 class StepTracer:
-    """Runs a program's step and what runs beside it, with tracing; closes its runs as a context manager.
+    """Runs a program's step and its background runs with tracing; a context manager that closes its runs.
 
     Attributes:
         seen: metadata of each run since `begin`, of the step and of background runs.
@@ -143,7 +143,7 @@ class StepTracer:
         """Record from now on; no step may be in flight.
 
         Args:
-            options: what TensorFlow records; None for all times.
+            options: options of TensorFlow's tracing; None for all times.
         """
         self._tracing = True
         self._options = options or self._options

@@ -15,13 +15,13 @@ _SETTLE_S = 60.0
 
 
 class UpdateLoop:
-    """Makes updates in a thread of its own until its session ends.
+    """Makes updates in a separate thread until its session ends.
 
     Attributes:
-        updates_by_size: number of contributions → updates with so many.
+        updates_by_size: number of contributions → number of updates with so many.
     Args:
         update: waits for contributions and makes an update; returns their number.
-        abandon: closes the session, and so ends all steps that wait for updates.
+        abandon: closes the session, which ends all steps that wait for updates.
     """
 
     def __init__(self, update: Callable[[], Sequence[Array]], abandon: Callable[[], None]) -> None:
@@ -96,7 +96,7 @@ class Pace:
     step, so that all workers end a number of steps at the same update.
 
     Attributes:
-        dropped: late contributions. passed: skipped steps.
+        dropped: number of late contributions. passed: number of skipped steps.
     """
 
     def __init__(self) -> None:
@@ -142,10 +142,10 @@ Values = TypeVar("Values", bound=Sequence[Array])
 
 
 class BesideStep:
-    """Runs a function once beside each step, which waits for its results.
+    """Runs a function in the background of each step, which waits for its results.
 
     Args:
-        abandon: closes the session, and so ends a step that waits in vain.
+        abandon: closes the session, which ends a step that waits in vain.
     """
 
     def __init__(self, run: Callable[[], object], abandon: Callable[[], None]) -> None:
@@ -154,10 +154,10 @@ class BesideStep:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="beside")
 
     def during(self, step: Callable[[], Values]) -> Values:
-        """Make a step.
+        """Run a step.
 
         Raises:
-            Exception: the failure of the step, or of what runs beside it, which ends the session.
+            Exception: the failure of the step, or of the background function, which ends the session.
         """
         beside = self._thread.submit(self._once)
         try:

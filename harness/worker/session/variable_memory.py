@@ -35,11 +35,11 @@ def lookups(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
 
 
 def held_bytes(session: NamedSession, graph_def: tf.compat.v1.GraphDef, task: int) -> Holdings:
-    """Bytes in memory of the variables that a program knows, its own or another's.
+    """Bytes in memory of all variables that a program knows, on any worker.
 
     Args:
-        session: on the devices or servers that hold them, with the nodes of `lookups`.
-        task: place of a variable without a device.
+        session: session on the devices or servers that hold them, with the nodes of `lookups`.
+        task: number of the task of variables without a device.
     """
     handles = _handles(graph_def)
     have_values = session.run([f"{_LOOKUPS}/{node.name}/has-value" for node in handles], {})
@@ -55,8 +55,8 @@ def held_eagerly(variables: Iterable[tuple[str, tf.Variable]], task: int | None 
     """Bytes of eager variables.
 
     Args:
-        variables: by distinct names.
-        task: their place; None uses their devices.
+        variables: variables with distinct names.
+        task: number of their task; None reads it from their devices.
     """
     return {
         (tf.DeviceSpec.from_string(v.device).task if task is None else task, name): v.shape.num_elements()

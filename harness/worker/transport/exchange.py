@@ -26,7 +26,7 @@ class Moved:
     """Times of a transfer, wall clock: its start, the first arrival from others, and its end.
 
     Attributes:
-        kind: as `Transfer`. n_bytes: of all that is summed, gathered or concatenated.
+        kind: see `Transfer`. n_bytes: size of the whole sum, gathered or concatenated result.
     """
 
     name: str
@@ -38,14 +38,14 @@ class Moved:
 
 
 class Exchange:
-    """Transfers between all workers, made by a thread one after the other in one order that never changes.
+    """Transfers between all workers; one thread makes them one by one, in a fixed order.
 
     Attributes:
-        seen: called with the statistics of each transfer; None for none.
+        seen: statistics of transfers so far; None to collect none.
     Args:
-        transport: belongs to the exchange from now on.
-        transfers: in their order on every worker.
-        rank: of this worker.
+        transport: ring of the workers, which belongs to the exchange from now on.
+        transfers: transfers in the order common to all workers.
+        rank: rank of this worker.
     """
 
     def __init__(self, transport: Ring, transfers: Sequence[Transfer], rank: int) -> None:
@@ -64,9 +64,9 @@ class Exchange:
         self._thread.start()
 
     def calls(self) -> dict[str, Callable[..., list[Vector] | None]]:
-        """Functions that a step calls, by token: to give vectors, which returns at once, and to wait.
+        """Functions that a step calls, by token: one gives vectors and returns at once, another waits.
 
-        A wait raises `RingError` when a worker has gone.
+        A wait raises `RingError` if a worker has gone.
         """
         calls: dict[str, Callable[..., list[Vector] | None]] = {}
         for transfer, queue_in in self._queues_in.items():

@@ -69,11 +69,11 @@ Vector = npt.NDArray[Any]
 
 
 class Flow:
-    """Stream of bytes that one call of the ring sends, of which more and more are ready.
+    """Bytes that one call of the ring sends; they become ready one after the other.
 
     Attributes:
-        ready_bytes: that could go out now.
-        came_s: when the first bytes of the same call came in; 0 before.
+        ready_bytes: number of bytes that could be sent now.
+        came_s: time at which the first bytes of the same call arrived; 0 before.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -84,10 +84,11 @@ class Flow:
         self.came_s = 0.0
 
     def add(self, vectors: Iterable[Vector], *, ready: bool) -> None:
-        """Send these after what there is already.
+        """Append vectors to the bytes to send.
 
         Args:
-            ready: they can go out once all before them have; others as they come in.
+            ready: True if they can be sent once all before them have been; False if they become ready on
+                arrival.
         """
         segments = [as_bytes(vector) for vector in vectors]
         n_bytes = sum(map(len, segments))
@@ -96,7 +97,7 @@ class Flow:
         self.ready_bytes += n_bytes if ready else 0
 
     def allow(self, n_bytes: int) -> None:
-        """So many bytes more are ready; the last that arrive go no further."""
+        """Mark more bytes as ready; the last ones to arrive are not forwarded."""
         self.ready_bytes = min(self.ready_bytes + n_bytes, self._n_unsent)
 
     def send(self) -> None:
@@ -134,8 +135,8 @@ class _Arrival:
     """Segment that a worker receives.
 
     Attributes:
-        into: takes it, in the type that it has on its way.
-        addend: what is added to it, this worker's own values, if any.
+        into: destination, with the dtype used on the wire.
+        addend: this worker's own values to add; None adds nothing.
         factor: factor of the finished sum.
     """
 
@@ -147,18 +148,18 @@ class _Arrival:
 class Ring:
     """This worker's place in a ring: it sends to the next worker and receives from the previous one.
 
-    A sum takes 2(W−1) rounds of a segment each: W−1 that add up, W−1 that hand the sums on; where each worker
-    needs its own share of it alone, or has something for all, one half of them. What a worker receives it
-    sends on as soon as it has added its own, so that rounds flow into each other. Two workers sum a short
-    vector in one round.
+    A sum takes 2(W−1) rounds of one segment each: W−1 rounds that add up, W−1 that distribute the sums. If
+    each worker needs only its own share of the sum, or only gathers, half of them suffice. A worker forwards
+    bytes as soon as it has added its own, so that rounds overlap. Two workers sum a short vector in one
+    round.
 
     Source:
         Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms for clusters of workstations.
     Args:
-        rank: this worker's place.
-        addresses: `host:port` where each worker listens, by rank.
-        listener: where this worker listens; closed once the previous worker has connected.
-        secret: that only these workers know: who greets without it is no neighbour.
+        rank: rank of this worker.
+        addresses: `host:port` of each worker's listener, by rank.
+        listener: listening socket of this worker; closed once the previous worker has connected.
+        secret: secret of these workers; a peer whose greeting lacks it is rejected.
     Raises:
         RingError: a neighbour did not connect, or belongs to another ring.
     """
@@ -182,13 +183,13 @@ class Ring:
         """Sum vectors of one length and type over all workers, which must call this in the same order.
 
         Args:
-            values: this worker's.
-            total: takes the sum, bitwise the same on every worker, except the payloads of NaNs.
-            wire: type that values have on their way, their own unless given. Sums are made in the values'
-                type and rounded each time that they are sent.
-            factor: what the sum is multiplied by, before it is rounded.
+            values: vector of this worker.
+            total: destination of the sum, bitwise equal on every worker, except the payloads of NaNs.
+            wire: dtype of values on the wire; by default their own. Sums are computed in the values' dtype,
+                and rounded each time they are sent.
+            factor: factor of the sum, applied before rounding.
         Returns:
-            when the first bytes came from the previous worker, `time.time()`.
+            Time at which the first bytes came from the previous worker, `time.time()`.
         Raises:
             RingError: a neighbour is gone.
         """
@@ -210,14 +211,14 @@ class Ring:
         return came_s
 
     def scatter(self, shares: Sequence[Vector], total: Vector, factor: float = 1.0) -> float:
-        """Sum vectors over all workers, each for the worker whose share it is; half of the rounds of a sum.
+        """Sum vectors over all workers, each for one worker; half the rounds of `sum`.
 
         Args:
-            shares: what this worker has for each, by rank; of one type, and as long on every worker.
-            total: takes the sum of this worker's own share.
-            factor: what the sum is multiplied by.
+            shares: vector for each worker, by rank; of one dtype, and equal lengths on every worker.
+            total: destination of the sum of this worker's share.
+            factor: factor of the sum.
         Returns:
-            as `sum`.
+            See `sum`.
         Raises:
             RingError: a neighbour is gone.
         """
@@ -230,12 +231,12 @@ class Ring:
         return self._pass_on(shares[first], [*added, complete])
 
     def gather(self, share: Vector, places: Sequence[Vector]) -> float:
-        """Give all workers this one's share, and take theirs; the other half.
+        """Send this worker's share to all, and receive theirs; the other half of the rounds.
 
         Args:
-            places: take the shares of all workers, by rank, this worker's too where it has a place.
+            places: destinations of all workers' shares, by rank, this worker's included if it has a place.
         Returns:
-            as `sum`.
+            See `sum`.
         Raises:
             RingError: a neighbour is gone.
         """
@@ -246,16 +247,17 @@ class Ring:
     def concatenate(
         self, vectors: Sequence[Vector], room: Callable[[Sequence[int]], list[Vector]]
     ) -> tuple[list[Vector], float]:
-        """Give all workers these vectors, and take those of all, one after the other by rank.
+        """Concatenate all workers' vectors, by rank.
 
-        Lengths go ahead of the vectors in the same stream: W−2 workers pass them on before the first vector
-        follows, between two workers none.
+        Lengths are sent before the vectors in the same stream: W−2 workers forward them before the first
+            vector
+        follows; with two workers, nobody does.
 
         Args:
-            vectors: as many on every worker, each of one type on all, however long on each.
-            room: lengths of the wholes → vectors that take them.
+            vectors: equally many vectors on every worker, each of one dtype on all workers, of any length.
+            room: returns destinations for the concatenated vectors, from their lengths.
         Returns:
-            the wholes, and when the first bytes came, `time.time()`.
+            Concatenated vectors, and the time at which the first bytes came, `time.time()`.
         Raises:
             RingError: a neighbour is gone.
         """
@@ -303,9 +305,9 @@ class Ring:
         """Send a vector, then each received one except the last.
 
         Args:
-            copy: takes the first vector too, while it is on its way.
+            copy: second destination of the first vector, filled while it is being sent.
         Returns:
-            when the first bytes came, `time.time()`.
+            Time at which the first bytes came, `time.time()`.
         """
         flow = Flow(self._next)
         flow.add([first], ready=True)
@@ -321,10 +323,10 @@ class Ring:
         return self._sent(flow)
 
     def _sent(self, flow: Flow) -> float:
-        """Send the rest.
+        """Send the remaining bytes.
 
         Returns:
-            when the first bytes came, `time.time()`.
+            Time at which the first bytes came, `time.time()`.
         """
         while flow.ready_bytes:
             flow.send()
@@ -332,10 +334,10 @@ class Ring:
         return flow.came_s or time.time()
 
     def _receive_sum(self, values: Vector, total: Vector, factor: float, flow: Flow) -> None:
-        """Receive what the workers before have summed of a segment, and add this worker's values.
+        """Receive the previous workers' sum of a segment, and add this worker's values.
 
         Args:
-            total: takes the sum times the factor, in the type that it has on its way.
+            total: destination of the sum times the factor, in the dtype on the wire.
         """
         into = as_bytes(total)
         came_bytes = done = 0

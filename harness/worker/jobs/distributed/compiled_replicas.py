@@ -40,7 +40,7 @@ def open_replicas(state: JobState, capture: str, plan: Plan, task: int, *, batch
     """Transform a captured step for the replicas of this process's TPU devices, and compile it.
 
     Args:
-        capture: folder of the capture. plan: of one task.
+        capture: folder of the capture. plan: plan with a single task.
         batches: folder of global batches; the first is used for a first run.
     Raises:
         CaseError: `unsupported`, if such replicas cannot run the step.
@@ -80,8 +80,8 @@ class ReplicaSession(StepSession):
     """Steps of all replicas of a process.
 
     Args:
-        copies: of the variables.
-        steps_per_run: most steps of a run.
+        copies: copies of the variables.
+        steps_per_run: largest number of steps in one run.
     """
 
     def __init__(

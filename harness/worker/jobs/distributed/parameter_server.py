@@ -50,9 +50,10 @@ def start_cluster(
     """Start the servers of one task on the ports reserved for them.
 
     Args:
-        addresses: of all workers, of the parameter servers beside them, of coordinators beside them.
+        addresses: addresses of all workers, then of the parameter servers, then of the coordinators next to
+            them.
     Raises:
-        CaseError: `port-in-use`, as `rendezvous.start_server`.
+        CaseError: `port-in-use`, see `rendezvous.start_server`.
     """
     import tensorflow as tf
 
@@ -79,7 +80,7 @@ def open_coordinated(
 
     Args:
         capture: folder of the capture, for initial values and names.
-        case, seed: to build the workload from.
+        case, seed: case and seed from which the workload is built.
     Raises:
         CaseError: `unsupported`, if TensorFlow's strategy cannot run this workload.
     """
@@ -143,12 +144,13 @@ class CoordinatorSession(StepSession):
 
 
 def rounds(ended_s: Array, *, began_s: float, n_workers: int) -> tuple[Array, Array]:
-    """Start and end of each step, which is over after one more closure per worker, on any workers.
+    """Start and end of each step; a step ends after one more closure per worker, whichever worker ran it.
 
     Args:
-        ended_s: of all closures, in order, on the clock of `time.time`. began_s: on the same clock.
+        ended_s: ends of all closures, in order, on the clock of `time.time`. began_s: start on the same
+            clock.
     Returns:
-        seconds on the monotonic clock of this process.
+        Seconds on the monotonic clock of this process.
     """
     stamps = np.concatenate([[began_s], ended_s[n_workers - 1 :: n_workers]])
     stamps = np.maximum.accumulate(stamps) - (time.time() - time.monotonic())

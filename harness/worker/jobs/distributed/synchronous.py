@@ -47,7 +47,7 @@ def open_baseline(
 
     Args:
         capture: folder of the capture, for initial values and names.
-        case, seed: to build the workload from.
+        case, seed: case and seed from which the workload is built.
         batches: folder of the staged global batches; None if none are staged.
     Raises:
         CaseError: `unsupported`, if TensorFlow's strategy cannot run this workload.
@@ -89,7 +89,7 @@ class BaselineSession(StepSession):
     """One worker's part of a step under TensorFlow's own strategy.
 
     Args:
-        copies: of variables that this worker has.
+        copies: this worker's copies of variables.
     """
 
     def __init__(

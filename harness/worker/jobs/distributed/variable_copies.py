@@ -15,12 +15,12 @@ class DistributedCopies:
     """One worker's copies of a captured step's variables.
 
     Attributes:
-        captured: name → variable as captured.
+        captured: name → captured variable.
         variables: name → distributed variable; constants of the capture have none.
     Args:
         initial: values for `load`.
-        ranks: of this worker's replicas; [None] if all workers share one copy.
-        task: this worker; None if variables are on servers.
+        ranks: ranks of this worker's replicas; [None] if all workers share one copy.
+        task: number of this worker; None if variables are on servers.
     """
 
     def __init__(

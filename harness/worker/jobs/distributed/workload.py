@@ -30,11 +30,11 @@ class Built:
     """A workload in the scope of TensorFlow's strategy.
 
     Attributes:
-        body: its step.
-        boundary: of the step's gradients.
-        structure: of one example of its dataset.
-        declared: variables that the step names itself.
-        created: all variables of the model, in order.
+        body: step of the workload.
+        boundary: boundary of the step's gradients.
+        structure: structure of one example of its dataset.
+        declared: variables listed by the step itself.
+        created: all variables of the model, in order of creation.
     """
 
     body: "Body"
@@ -47,7 +47,7 @@ class Built:
         """Captured variable's name → TensorFlow's variable, after the step was traced.
 
         Raises:
-            UnsupportedError: the model made other variables than when it was captured, or an optimizer sums
+            UnsupportedError: the model created other variables than at capture, or an optimizer sums
                 gradients itself.
         """
         import keras
@@ -66,7 +66,7 @@ class Built:
 
 
 def built(distribution: "tf.distribute.Strategy", case: Case, seed: int, captured: TrainGraph) -> Built:
-    """Build a workload anew in the scope of a strategy, under the policy of the case's precision.
+    """Build a workload in the scope of a strategy, under the policy of the case's precision.
 
     Raises:
         UnsupportedError: its code fails in that scope.
@@ -134,10 +134,10 @@ class Distributed:
 def start_distribution(
     state: JobState, task: int, addresses: Sequence[str], n_devices: int, *, plan: Plan
 ) -> None:
-    """Make a plan's strategy, and with it the server of one task, on the port reserved for it.
+    """Create a plan's strategy, and with it the server of one task, on the port reserved for it.
 
     Raises:
-        CaseError: `port-in-use`, as `rendezvous.start_server`; `no-device` if this host lacks the plan's
+        CaseError: `port-in-use`, see `rendezvous.start_server`; `no-device` if this host lacks the plan's
             devices.
     """
     from strategies.baselines.distribution import distribution_of
