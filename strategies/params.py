@@ -16,17 +16,17 @@ Params: TypeAlias = Mapping[str, ParamValue]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param:
-    """A parameter; one whose default is None may be none.
+    """A parameter; None is allowed if it is the default.
 
     Attributes:
-        form: of a text: an absolute path (or below `~`), or the 64 digits of a hash.
-        minimum, maximum: limits, included.
-        above, below: limits, excluded.
-        choices: the only values it may have, any if empty.
-        needs: the parameter without which it means nothing.
-        tunable: values that `tune` measures; empty for one that changes what is computed.
-        unit: of a number, such as bytes.
-        summary: its effect, in one line.
+        form: form of a text value: an absolute path (or one below `~`), or a SHA-256 of 64 digits.
+        minimum, maximum: inclusive limits.
+        above, below: exclusive limits.
+        choices: allowed values; any if empty.
+        needs: name of another parameter, without which this one has no effect.
+        tunable: values that `tune` measures; empty for a parameter that changes the computed result.
+        unit: unit of a number, such as bytes.
+        summary: one-line description.
     """
 
     name: str
@@ -72,9 +72,9 @@ class Param:
         """Check a value; a whole number becomes a float if the type is float.
 
         Args:
-            of: beginning of the error line.
+            of: beginning of the error message.
         Raises:
-            StrategyError: wrong type or form, or out of bounds.
+            StrategyError: the value has the wrong type or form, or is out of bounds.
         """
         if value is None and self.default is None:
             return None
@@ -141,7 +141,7 @@ def _or(limit: float | None, otherwise: float) -> float:
 
 
 class Entry(Protocol):
-    """An entry of a table that takes parameters."""
+    """Table entry with parameters."""
 
     @property
     def name(self) -> str: ...
@@ -153,15 +153,15 @@ class Entry(Protocol):
 def filled(
     kind: str, entry: Entry, values: Mapping[str, object], entries: Iterable[Entry], *, of: str = ""
 ) -> dict[str, ParamValue]:
-    """Parameters of an entry, those that are not given by default.
+    """Check an entry's parameters and fill in defaults.
 
     Args:
-        kind: of the entries, for messages.
-        given: by name.
-        entries: the whole table, which says whose a parameter is.
-        of: beginning of the error line.
+        kind: noun for the entries, for error messages.
+        values: parameter → value.
+        entries: whole table, used to name the entries that take a misplaced parameter.
+        of: beginning of the error message.
     Raises:
-        StrategyError: a parameter of another entry, or a value that is not allowed.
+        StrategyError: a parameter belongs to another entry, or a value is not allowed.
     """
     of = f"{of}{kind} {entry.name}: "
     known = {param.name: param for param in entry.params}

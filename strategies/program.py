@@ -14,17 +14,17 @@ class Program:
 
     Attributes:
         graph_def: serialized GraphDef.
-        step: without graph, boundaries and regions, which a session would hold beside `graph_def`.
-        targets: nodes that a step runs.
-        variables: those that this worker loads and reads; shared ones are task 0's.
+        step: rewritten step without graph, boundaries and regions, which would use memory beside `graph_def`.
+        targets: nodes to run in a step.
+        variables: variables that this worker loads and reads; task 0 has the shared ones.
         task: this worker's index in the job `worker`.
-        start, stop: examples of each global batch that this worker feeds.
+        start, stop: range of examples of the global batch that this worker feeds.
         n_devices: logical CPU devices that the worker's server must offer.
         device_filters: devices that the session may see.
         group_leader: leader of the collectives, None without collectives.
-        self_contained: nothing crosses between tasks through TensorFlow, so no server needs to run it.
-        n_waiting: see `strategies.planner`.
-        nodes_before: nodes of the captured graph. nodes_after: nodes of this graph.
+        self_contained: True if tasks exchange nothing through TensorFlow, so that no server needs to run it.
+        n_waiting: maximum number of threads that wait for the ring, see `strategies.planner`.
+        nodes_before: number of nodes of the captured graph. nodes_after: number of nodes of this graph.
     """
 
     graph_def: bytes
@@ -49,7 +49,7 @@ class Program:
 
 
 def ref(name: str) -> str:
-    """A tensor's name as TensorFlow's Python takes it."""
+    """Name of a tensor in TensorFlow's Python API."""
     return name if ":" in name else f"{name}:0"
 
 
@@ -58,11 +58,11 @@ class Segment:
     """Graph that a replica runs between two sums over replicas.
 
     Attributes:
-        graph_def: serialized GraphDef; inputs are referred to and have no node.
-        inputs: references of tensors from outside. outputs: those that other segments need.
+        graph_def: serialized GraphDef; inputs are referenced without having a node.
+        inputs: references of tensors from other segments. outputs: references of tensors for other segments.
         targets: nodes that always run.
-        sums: reference of each sum that follows → reference of the replica's contribution.
-        n_nodes: without those of functions.
+        sums: reference of each subsequent sum → reference of the replica's contribution.
+        n_nodes: number of nodes, without those in functions.
     """
 
     graph_def: bytes
@@ -75,15 +75,15 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaProgram:
-    """A step of one replica among all that run it together.
+    """Step of one of the replicas that run it together.
 
     Attributes:
-        segments: in the order in which they run.
+        segments: segments in execution order.
         batch: references of the replica's examples, in the order of the dataset's flattened structure.
         rank: reference of the replica's number, None if unused.
         variables: reference of a handle → name of the captured variable.
         loss: reference of the replica's loss.
-        weight: share of its loss in the global one.
+        weight: weight of its loss in the global loss.
     """
 
     segments: tuple[Segment, ...]

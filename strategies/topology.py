@@ -29,11 +29,11 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """Examples `[start, stop)` that a replica takes at once: all of its own, or one micro-batch.
+    """Examples `[start, stop)` that a replica processes at once: its whole share, or one micro-batch.
 
     Attributes:
-        rank: index among all shards, which selects its random state; its replica's rank if each takes one
-            shard.
+        rank: index among all shards, which selects its random state; equals the replica's rank without
+            micro-batches.
         turn: index among its replica's micro-batches.
     """
 
@@ -53,13 +53,13 @@ class Topology:
     """Shape of a run, the same on every task.
 
     Attributes:
-        replicas_per_task: may differ between tasks.
+        replicas_per_task: number of replicas of each task; tasks may differ.
         batch_size: B, examples in the global batch.
-        device: of each replica.
-        micro_batches: k, into which a replica splits its examples.
-        global_statistics: layers normalise by statistics of the whole batch.
-        merges_rows: updates take the sum of a sparse gradient's rows for each id.
-        shares_devices: some replicas are logical devices of one physical device.
+        device: type of each replica's device.
+        micro_batches: k, number of micro-batches into which a replica splits its examples.
+        global_statistics: True if layers normalise with statistics of the whole batch.
+        merges_rows: True if updates use the sum of a sparse gradient's rows for each id.
+        shares_devices: True if some replicas are logical devices of one physical device.
     """
 
     replicas_per_task: tuple[int, ...]

@@ -26,9 +26,9 @@ class Torus:
     """Chips along axes, some of which wrap around.
 
     Attributes:
-        dims: chips along each axis.
+        dims: number of chips along each axis.
         wrapped: True for each axis whose ends are linked.
-        link_bytes_per_s: b, one link, one way.
+        link_bytes_per_s: b, bandwidth of one link in one direction.
     """
 
     dims: tuple[int, ...]
@@ -48,7 +48,7 @@ class Torus:
         """Seconds until each chip has the sum of its share.
 
         Args:
-            n_bytes: whole payload of each chip.
+            n_bytes: whole payload of each chip, bytes.
         """
         n = self.n_chips
         if n == 1 or not n_bytes:
@@ -56,10 +56,10 @@ class Torus:
         return (n - 1) / n * n_bytes / (self.links_in_use * self.link_bytes_per_s)
 
     def all_gather_s(self, n_bytes: float) -> float:
-        """Seconds until each chip has all shares: a reduce-scatter backwards.
+        """Seconds until each chip has all shares: a reduce-scatter in reverse.
 
         Args:
-            n_bytes: all shares together.
+            n_bytes: bytes of all shares together.
         """
         return self.reduce_scatter_s(n_bytes)
 
@@ -91,13 +91,13 @@ class Generation:
     """Published facts of a TPU generation.
 
     Attributes:
-        in_documents: its name in Google's documentation, if that differs.
-        devices_per_chip: two if each TensorCore is a device, else one.
-        link_bytes_per_s: one link, one way.
-        source: of that figure.
-        shapes: chips along each axis, shortest first.
-        most_chips: largest box of whole cubes; None if there are no shapes beside `shapes`.
-        wrapped_length: length of an axis whose ends are linked, as in a whole pod; None if cubes decide.
+        in_documents: name in Google's documentation, if it differs.
+        devices_per_chip: 2 if each TensorCore is a device, else 1.
+        link_bytes_per_s: bandwidth of one link in one direction.
+        source: source of `link_bytes_per_s`.
+        shapes: supported shapes: number of chips along each axis, shortest axis first.
+        most_chips: maximum number of chips of a box of whole cubes; None if only `shapes` are supported.
+        wrapped_length: length of an axis whose ends are linked, that of a whole pod; None if cubes decide.
     """
 
     in_documents: str | None = None
@@ -211,10 +211,10 @@ class TpuSlice:
         return self.torus.n_chips * self.generation.devices_per_chip
 
     def require_replicas(self, n_replicas: int) -> None:
-        """Check that there is one replica for each device.
+        """Check that the slice has one device per replica.
 
         Raises:
-            StrategyError: there are more or fewer.
+            StrategyError: it has more or fewer.
         """
         if n_replicas != self.n_devices:
             raise StrategyError(
@@ -228,7 +228,7 @@ def parse_slice(text: str) -> TpuSlice:
     """Read ACCELERATOR:TOPOLOGY; the accelerator's name is Ray's or that of Google's documentation.
 
     Raises:
-        StrategyError: not a slice, an unknown generation, or a shape that it does not have.
+        StrategyError: the text is not a slice, the generation is unknown, or it does not have the shape.
     """
     match = _NAME.fullmatch(text)
     if match is None:

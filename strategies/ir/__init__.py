@@ -1,1 +1,1 @@
-"""The graph that passes rewrite, as plain values: nodes, functions, and the parts of a step."""
+"""The graph that passes rewrite, as plain values: nodes, functions, and the parts of a training step."""

@@ -41,8 +41,8 @@ class Access:
 
     Attributes:
         handle: node of the graph that names the variable.
-        event: its bit. before: events that precede it in every run.
-        branches: calls and predicates around it, each with the number of the branch.
+        event: bit of the access. before: events that precede it in every run.
+        branches: enclosing calls and predicates, each with the number of the branch.
     """
 
     handle: str
@@ -84,10 +84,10 @@ class _Body:
 
     Attributes:
         tensors: node or argument → events before each output; one entry if all are equal.
-        handles: node or argument → variables that its outputs name, likewise.
-        start: events before everything in it.
-        sides: tensor or node → its branches, if more than the body's.
-        loops: LoopConds, whose Switches make no branches.
+        handles: node or argument → variables that each output names; one entry if all are equal.
+        start: events before the whole body.
+        sides: tensor or node → its branches, if they differ from the body's.
+        loops: LoopCond nodes; Switches on them are loops, not branches.
     """
 
     tensors: dict[str, list[Events]] = field(default_factory=dict)

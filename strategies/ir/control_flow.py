@@ -21,7 +21,7 @@ class LoopFrames:
 
     Attributes:
         frames: node in a loop → the frame of its outputs.
-        exits: frame → its used Exits, or all if none is used.
+        exits: frame → its used Exit nodes; all of them if none is used.
     """
 
     frames: Mapping[str, Frame]
@@ -60,7 +60,7 @@ class LoopFrames:
 
 
 def _inside(node: Node, frames: Mapping[str, Frame]) -> Frame:
-    """The frame of a node's data; a node without data is where it waits."""
+    """Frame of a node's data; for a node without data, the frame in which it waits."""
     return max(
         (frames.get(producer(ref), ()) for ref in node.data_inputs or node.inputs), key=len, default=()
     )
@@ -73,7 +73,7 @@ def without_waits_across_loops(graph: Graph, must_run: tuple[str, ...]) -> tuple
     to `must_run`.
 
     Returns:
-        the graph and `must_run`, the same objects if no edge crosses a border.
+        Graph and `must_run`; the same objects if no edge crosses a border.
     """
     loops = LoopFrames.of(graph)
     lost: dict[str, list[str]] = {

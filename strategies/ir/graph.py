@@ -67,7 +67,7 @@ class Node:
     Attributes:
         inputs: `name` or `name:k` for tensors (`name:output:k` in a function body), then, as TensorFlow
             requires, `^name` for control edges.
-        attrs: shared between copies and never mutated.
+        attrs: attributes, shared between copies and never mutated.
         extra: the rest of the NodeDef (debug info, full type), serialized; empty almost always.
     """
 
@@ -136,7 +136,7 @@ class Function:
         results: result name → tensor reference in the body.
         control_outputs: names of control results, as the signature lists them.
         control_results: control result name → node of the body.
-        arg_attrs: position of an argument → its attributes (handle shapes, user names).
+        arg_attrs: position of an argument → attributes (handle shapes, user names).
         extra: the rest of the FunctionDef and its signature, serialized.
     """
 
@@ -170,7 +170,7 @@ class Graph:
 
     @cached_property
     def consumers(self) -> Mapping[str, tuple[Node, ...]]:
-        """Nodes that read a node's outputs or wait for it, each once, in graph order."""
+        """Nodes that read a node's outputs or wait for it, without repetition, in graph order."""
         consumers: dict[str, dict[str, Node]] = {}
         for node in self.nodes:
             for ref in node.inputs:
@@ -262,10 +262,10 @@ def n_elements(shape: Sequence[int]) -> int:
 
 
 def join_per_device(names: Iterable[tuple[str, str]], name: str) -> list[Node]:
-    """One NoOp per device that follows the named nodes there.
+    """Make one NoOp per device that waits for the named nodes there.
 
     Args:
-        names: nodes, each with its device.
+        names: (node, device) pairs.
     """
     by_device: dict[str, list[str]] = defaultdict(list)
     for node, device in names:

@@ -11,7 +11,7 @@ def verify(graph: Graph) -> None:
     """Check a graph and its library: names, inputs, cycles, functions, colocations and results.
 
     Raises:
-        GraphError: naming the first node or function that breaks a rule.
+        GraphError: a rule is broken; the message names the first such node or function.
     """
     _verify_nodes(graph.nodes, graph.functions)
     present = graph.by_name

@@ -90,15 +90,15 @@ def _written_before(step: TrainGraph, variables: Collection[Variable]) -> dict[s
 
 
 def own_updates(step: TrainGraph, shared: Collection[str]) -> set[str]:
-    """Nodes with which every replica updates its own variables, with all that they need.
+    """Nodes that every replica runs to update its own variables, including their inputs.
 
-    Results of shared variables and gradients alone (a norm) exist once; results of both kinds are computed by
-    every replica.
+    Values computed only from shared variables and gradients (a norm) exist once; values that also depend on a
+    replica's own variables are computed by every replica.
 
     Args:
         shared: names of variables, and their slots, with one copy for all replicas.
     Raises:
-        StrategyError: one node updates variables of both kinds.
+        StrategyError: one node updates both shared and own variables.
     """
     uses = resource_uses(step.graph)
     one_copy = [v for v in step.variables if v.name in shared]

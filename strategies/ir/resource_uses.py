@@ -34,9 +34,9 @@ def inputs_reaching(
     """Positions of inputs that reach certain inputs, of the node itself or of nodes in functions it calls.
 
     Args:
-        own: positions of these inputs, of a node that calls no function.
-        through: true of nodes whose outputs hold what their inputs do.
-        memo: results for functions, shared between calls.
+        own: function → positions of these inputs, for a node that calls no function.
+        through: True for nodes whose outputs refer to the same resources as their inputs.
+        memo: results per function, shared between calls.
     """
     functions = called(graph, node) if graph.functions else ()
     if not functions:

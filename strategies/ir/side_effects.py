@@ -28,8 +28,8 @@ class SideEffects:
     """Nodes that a step runs although no result needs them.
 
     Attributes:
-        seen: printing and summaries, once in a step.
-        state: assignments of forward state and checks, which every replica runs.
+        seen: printing and summaries, which run once per step.
+        state: assignments of forward state, and checks, which every replica runs.
     """
 
     seen: tuple[str, ...]
@@ -42,7 +42,7 @@ def side_effects(
     """Sort nodes that must run into visible effects and state.
 
     Args:
-        excluded: nodes accounted for elsewhere.
+        excluded: nodes that are handled elsewhere.
     """
     seen: list[str] = []
     state: list[str] = []
@@ -68,7 +68,7 @@ def acting_ops(graph: Graph, node: Node, stateful_ops: Collection[str]) -> set[s
 
 
 def release_from_effects(graph: Graph, effects: Iterable[str], keep: Iterable[str]) -> Graph:
-    """Remove waits for visible effects, so that a replica can leave these out.
+    """Remove waits for visible effects, so that a replica can omit the effects.
 
     Args:
         keep: nodes that all replicas run.
@@ -113,7 +113,7 @@ def without_visible_ops(graph: Graph) -> Graph:
     """Replace ops that print or write summaries by waits; all names remain.
 
     Returns:
-        the same object if there are none.
+        The same object if there are none.
     """
     renamed = {name: f"{name}__quiet" for name in functions_reaching(graph.functions, _is_shown)}
     if not renamed and not any(map(_is_shown, graph.nodes)):

@@ -19,10 +19,10 @@ from strategies.ir.graph import Attr, DType, Node, TensorValue, after
 def message_classes(
     package: str, messages: Mapping[str, Mapping[str, tuple[int, str]]]
 ) -> Mapping[str, type[Any]]:
-    """Classes of messages; they keep fields that are not declared.
+    """Classes of protobuf messages; they preserve fields that are not declared.
 
     Args:
-        messages: message → field → number and type as in a .proto file: `int32`, `Shape`, `repeated Dim`.
+        messages: message → field → number and type, as in a .proto file: `int32`, `Shape`, `repeated Dim`.
     """
     file = FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")
     for message, fields in messages.items():
@@ -72,9 +72,9 @@ class ElementType:
     """Type of a tensor's elements.
 
     Attributes:
-        number: in TensorFlow's DataType enum.
+        number: number in TensorFlow's DataType enum.
         values: field of a TensorProto that holds single values.
-        stored: NumPy type of that field's items, whose bytes are those of elements.
+        stored: NumPy type of that field's items, which have the bytes of the elements.
     """
 
     name: str

@@ -13,17 +13,18 @@ BEFORE_ALL = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """One exchange of all workers: each gives, continues, and takes the result when it needs it.
+    """One exchange between all workers: each sends, continues, and takes the result when it needs it.
 
     Attributes:
-        name: the same on all workers.
-        kind: `sum` for everybody; `scatter`, a share of a sum each; `gather` of everybody's shares;
-            `concatenate` of vectors whose lengths are known at run time, by task.
-        shares: elements of each worker's share, by task; empty for sum and concatenate.
-        level: of the boundary or update, `BEFORE_ALL` for values that forward starts with.
-        wire: type of a sum's values in transit, by default their own.
-        factor: multiplies a complete sum.
-        contiguous: a gather delivers one vector of all shares by task; workers may differ in it.
+        name: name of the exchange, the same on all workers.
+        kind: `sum` on all workers; `scatter`, one share of a sum per worker; `gather` of all workers' shares;
+            `concatenate` of vectors whose lengths are known only at run time, in task order.
+        shares: number of elements of each worker's share, by task; empty for `sum` and `concatenate`.
+        level: level of the boundary or update; `BEFORE_ALL` for values that the forward pass starts with.
+        wire: type of a sum's values on the network; None for their own type.
+        factor: factor on the complete sum.
+        contiguous: True if a gather delivers one vector of all shares in task order; workers may differ in
+            it.
     """
 
     name: str
@@ -35,10 +36,10 @@ class Transfer:
     contiguous: bool = False
 
     def comes(self, task: int, length: int) -> tuple[int, ...]:
-        """Elements of each vector that a worker receives.
+        """Lengths of the vectors that a worker receives.
 
         Args:
-            length: of the first vector that it gave.
+            length: length of the first vector that the worker sends.
         """
         if self.contiguous:
             return (sum(self.shares),)
@@ -61,8 +62,8 @@ class Contribution:
 
     Attributes:
         values: tensor of a dense gradient, or of a sparse one's rows; `indices` are the row ids.
-        weight: factor that makes it its part of the global mean or sum; 1 if applied already.
-        total: sum over all replicas of all tasks.
+        weight: factor that turns it into its part of the global mean or sum; 1 if already applied.
+        total: tensor of the sum over all replicas of all tasks.
     """
 
     rank: int
@@ -74,16 +75,16 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """Point where a replica's value becomes everybody's: a gradient, new state, or an updated variable.
+    """Point at which a replica's value becomes global: a gradient, new state, or an updated variable.
 
     The update reads the identity `values` (and `indices`); synchronisation replaces its input.
 
     Attributes:
-        rule: mean, sum or first-replica; of gradients the loss's reduction.
-        merged: rows of equal ids are summed behind the boundary, so they may be summed before it.
-        rank: replica whose copy of the variable is updated; None if all share one.
-        contributions: empty before replication.
-        level: number of boundaries in sequence up to this one, with updates between them.
+        rule: `mean`, `sum` or `first-replica`; for gradients, the loss's reduction.
+        merged: True if the update sums rows of equal ids, so that they may be summed before the boundary.
+        rank: replica whose copy of the variable is updated; None if all replicas share one.
+        contributions: shards' contributions; empty before replication.
+        level: number of boundaries on the longest path up to this one, with updates between them.
     """
 
     variable: str
@@ -106,15 +107,15 @@ Reduction: TypeAlias = Literal["mean", "sum"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistic:
-    """A shard's mean over its examples that can become the whole batch's, or the gradient of one.
+    """Mean over a shard's examples that can be replaced by the whole batch's, or the gradient of such a mean.
 
     `passes/collectives/batch_norm.py` explains the exchange.
 
     Attributes:
         layer: path of its layer.
         node: identity that the step reads; synchronisation replaces its input.
-        level: number of statistics in sequence up to this one.
-        rank: replica of a copy; None in a captured step.
+        level: number of statistics on the longest path up to this one.
+        rank: replica that owns the copy; None in a captured step.
     """
 
     layer: str
@@ -131,10 +132,10 @@ class UpdateRegion:
     """Nodes that turn a variable's aggregated gradient into its new value and slots.
 
     Attributes:
-        nodes: in graph order, without `TrainGraph.shared_update`.
-        targets: assignments, which a step runs.
-        rank: replica whose copy of the variable is updated; None if all share one.
-        level: of the boundaries before it.
+        nodes: nodes in graph order, without those of `TrainGraph.shared_update`.
+        targets: assignments that a step runs.
+        rank: replica whose copy of the variable is updated; None if all replicas share one.
+        level: level of the preceding boundaries.
     """
 
     variable: str
@@ -149,8 +150,8 @@ class Handed:
     """A value of the shared update that replicas' own updates read or wait for.
 
     Attributes:
-        node: an identity, which replicas read on every task.
-        level: of the boundaries before it.
+        node: identity node, which replicas on every task read.
+        level: level of the preceding boundaries.
     """
 
     node: str
@@ -160,11 +161,11 @@ class Handed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchInput:
-    """A placeholder fed with examples along axis 0.
+    """Placeholder that is fed with examples along axis 0.
 
     Attributes:
         path: position in the dataset's structure, `0`, `1/image`…
-        shape: batch axis first, -1 if free.
+        shape: shape with the batch axis first, -1 if its length is free.
     """
 
     path: str
@@ -187,12 +188,12 @@ ResultRule: TypeAlias = Literal["mean", "sum", "concatenate", "per-replica"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A value that one shard's step returns beside its loss.
+    """Value that one shard's step returns in addition to its loss.
 
     Attributes:
         name: key or position in the returned structure.
-        rule: how shards' results become the global batch's; `per-replica` leaves them.
-        weight: share of the global batch.
+        rule: rule that combines shards' results into the global batch's; `per-replica` keeps them apart.
+        weight: the shard's share of the global batch.
     """
 
     name: str
@@ -208,26 +209,28 @@ class TrainGraph:
 
     Attributes:
         shared_update: nodes that several regions need (a learning rate, a global norm), in graph order.
-        handed: values of the shared update that replicas' own updates take.
-        readiness: trainable → position in the order in which backward makes gradients.
-        state_targets: forward assignments and checks that a step runs, and gradients that only effects use.
-        effects: printing and summaries, which one replica runs.
+        handed: values of the shared update that replicas' own updates use.
+        readiness: trainable → position in the order in which the backward pass produces gradients.
+        state_targets: forward assignments and checks that a step runs, and gradients that only visible
+            effects use.
+        effects: printing and summary nodes, which one replica runs.
         step_targets: further nodes that a step runs (synchronisation).
         tables: initializers of lookup tables, run once before the first step.
         setup: further nodes that this task runs once before the first step.
-        background: nodes run together beside each step, or, with `n_taken`, over and over.
-        n_taken: tensor of the number of contributions in an update by the background.
-        progress: tensor [2]: step that this task has reached, and whether its contribution was late; None if
+        background: nodes that run together beside each step, or repeatedly if `n_taken` is set.
+        n_taken: tensor with the number of contributions in one background update.
+        progress: tensor [2]: the step that this task has reached, and 1 if its contribution was late; None if
             every step is made and every contribution counts.
         transfers: exchanges by the workers' own transport, in the same order on every worker.
-        savers: nodes of savers, kept by pruning and never run by a step.
-        own_statistics: layer → why its statistics stay its shard's.
-        synchronized: layers whose author asks for statistics of the global batch.
-        results: fetched on request; timed steps do not fetch them.
-        steps_per_run: most steps in one run, with stacked batches and losses; None if a run is a step.
-        reshard_counts: per replica, `COUNTS` and `GAUGES` of `strategies.numerics.resharding`.
-        aggregation_counts: int64 [3, n_workers] per level of robust gradients: steps with the worker in the
-            result, steps with a vector that was not finite, all steps.
+        savers: saver nodes, which pruning keeps and no step runs.
+        own_statistics: layer → reason why its statistics stay local to a shard.
+        synchronized: layers whose author requests statistics of the global batch.
+        results: values that the step returns, fetched on request; timed steps do not fetch them.
+        steps_per_run: maximum number of steps per run, with stacked batches and losses; None if a run is one
+            step.
+        reshard_counts: per replica, tensor of `COUNTS` and `GAUGES` of `strategies.numerics.resharding`.
+        aggregation_counts: per level of robust gradients, int64 [3, n_workers]: steps with the worker in the
+            result, steps in which its vector was not finite, all steps.
         notes: sentences for the user about this capture or strategy.
     """
 
@@ -263,7 +266,7 @@ class TrainGraph:
         return tuple(b for b in self.boundaries if b.role == "gradient")
 
     def ready(self, variables: Iterable[str]) -> int:
-        """Latest position of these variables in the order of backward; -1 for forward state."""
+        """Latest position of these variables in the order of the backward pass; -1 for forward state."""
         return max((self.readiness.get(name, -1) for name in variables), default=-1)
 
     @property

@@ -120,11 +120,11 @@ COLOCATION_PREFIX = b"loc:@"
 def ancestors(
     graph: Graph, names: Iterable[str], *, stop: Container[str] = (), control: bool = True
 ) -> set[str]:
-    """The named nodes and all that they need.
+    """The named nodes and all nodes that they depend on.
 
     Args:
-        stop: nodes that the walk does not enter; they are not in the result.
-        control: follow control edges too.
+        stop: nodes at which the walk ends; they are not in the result.
+        control: True to follow control edges too.
     Raises:
         GraphError: a needed node is not in the graph.
     """
@@ -149,7 +149,7 @@ def ancestors(
 def descendants(
     graph: Graph, names: Iterable[str], *, stop: Container[str] = (), control: bool = True
 ) -> set[str]:
-    """The named nodes and all that need them; arguments as in `ancestors`."""
+    """The named nodes and all nodes that depend on them; arguments as in `ancestors`."""
     consumers = graph.consumers
     visited: set[str] = set()
     waiting = list(names)
@@ -170,7 +170,7 @@ def topological_order(nodes: Collection[Node]) -> tuple[Node, ...]:
     NextIteration into Merge is no edge here. Inputs from other nodes are ignored.
 
     Raises:
-        GraphError: a cycle without NextIteration.
+        GraphError: the nodes have a cycle without NextIteration.
     """
     by_name = {node.name: node for node in nodes}
     ordered: dict[str, Node] = {}
@@ -241,9 +241,9 @@ def copy_nodes(
     Unchanged attributes are shared with the original.
 
     Args:
-        keep: names among `nodes` that are not copied, so that all copies share them.
-        rewire: original reference (`name`, `name:1`, `^name`) → what copies read instead.
-        device: device of the copy of a node; by default the node's own.
+        keep: names of nodes that are not copied, so that all copies share them.
+        rewire: original reference (`name`, `name:1`, `^name`) → reference that the copies read.
+        device: function from a node to its copy's device; by default the node's own device.
     """
     chosen = [node for node in nodes if node.name not in keep]
     renames = Renames({node.name: prefix + node.name for node in chosen})
@@ -257,8 +257,8 @@ def renamed_copies(
     """Copy nodes under given names.
 
     Args:
-        renames: names the copy of each node.
-        frames: prefix of the frames of Enter nodes.
+        renames: name of each node's copy.
+        frames: prefix of the Enter nodes' frame names.
     """
     renamed = renames.__getitem__
     copies = []
@@ -304,12 +304,12 @@ def colocations(node: Node) -> tuple[str, ...]:
 
 
 def prune(graph: Graph, roots: Iterable[str]) -> Graph:
-    """Keep the nodes that roots need and the functions that these call, without lost colocations.
+    """Keep the nodes that roots need and the functions that these call; colocations with others are dropped.
 
     Returns:
-        the same object if everything is needed.
+        The same object if everything is needed.
     Raises:
-        GraphError: a root or what it needs is not in the graph.
+        GraphError: a root or a node that it needs is not in the graph.
     """
     needed = ancestors(graph, roots)
     if len(needed) == len(graph.nodes):

@@ -23,11 +23,11 @@ class Fresh:
     """Initial value of a variable that a strategy added.
 
     Attributes:
-        kind: zeros, normal draws of this seed, or `seed`: the seed and then zeros.
-        inherits: value after a checkpoint: the replica's `own`; the `first` of all (`alike`: also of another
-            shape); its `share` of the sum, where the first of `owners` takes those of former owners; or
-            `nothing`.
-        owners: ranks that have such a variable, ascending.
+        kind: `zeros`; `normal`, draws with this seed; or `seed`, the seed followed by zeros.
+        inherits: value after a checkpoint is restored: the replica's `own`; the `first` one of all (`alike`:
+            also with another shape); its `share` of the sum, with shares of removed owners added to the first
+            of `owners`; or `nothing`.
+        owners: ranks of the replicas with such a variable, ascending.
     """
 
     kind: Literal["zeros", "normal", "seed"]
@@ -79,15 +79,15 @@ class Variable:
     """A variable and the nodes through which a session creates, loads and reads it.
 
     Attributes:
-        name: as its author knows it; copies in several replicas share it.
-        kind: trainable, slot (owned by an optimizer) or state (of the forward pass).
+        name: name that the workload's author gave it; copies in several replicas share it.
+        kind: `trainable`, `slot` (owned by an optimizer) or `state` (of the forward pass).
         group: scale of its update error: `trainable`, or the kind of slot or state.
-        rule: merge rule of state, None otherwise.
+        rule: merge rule of state, None for other kinds.
         handle: VarHandleOp node. `placeholder` → `load` assigns it, tensor `read` is its value.
-        rank: replica or, for random state, shard that owns this copy; None if all share one.
+        rank: replica that owns this copy, or shard for random state; None if all replicas share one.
         seed_word: index of the seed in a random state, None otherwise.
         fresh: initial value if a strategy added it; None if the capture has it.
-        sole: one replica has it for all, so that it is shown once.
+        sole: True if one replica holds it for all, so that it is listed once.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Variable:
 
     @property
     def lasts(self) -> bool:
-        """True if the value has a meaning outside of its session."""
+        """True if the value has a meaning beyond its session."""
         return self.fresh is None or self.fresh.inherits != "nothing"
 
 

@@ -1,4 +1,4 @@
-"""Robust aggregation rules: the table, the workers that each needs, and one rule as a plan asks for it.
+"""Robust aggregation rules: the table, the number of workers that each needs, and one rule of a plan.
 
 No TensorFlow; `strategies.numerics.aggregators` has the arithmetic.
 """
@@ -23,8 +23,9 @@ class Rule:
     """An entry of the table.
 
     Attributes:
-        per_fault, beyond: f faulty workers need per_fault·f + beyond workers; 0 per fault means f = 0 only.
-        selects: it takes whole gradients of some workers and leaves the others out.
+        per_fault, beyond: with f faulty workers the rule needs per_fault·f + beyond workers; per_fault = 0
+            allows only f = 0.
+        selects: True if the rule uses whole gradients of some workers and omits the others.
     """
 
     name: str
@@ -35,11 +36,11 @@ class Rule:
     params: tuple[Param, ...] = ()
 
     def needs(self, f: int) -> int:
-        """Workers that it needs with f faulty ones among them."""
+        """Number of workers needed if f of them are faulty."""
         return self.per_fault * f + self.beyond
 
     def most(self, n: int) -> int:
-        """Faulty workers among n that it withstands, -1 if n is too few for any."""
+        """Maximum number of faulty workers among n, -1 if n is too small for any number."""
         if n < self.beyond:
             return -1
         return (n - self.beyond) // self.per_fault if self.per_fault else 0
@@ -151,12 +152,12 @@ KNOBS: Mapping[str, Param] = {p.name: replace(p, default=None) for rule in RULES
 
 
 def has_rule(params: Params) -> bool:
-    """True if a strategy's parameters name a rule; a user's own builder may mean something else by a name."""
+    """True if a strategy's parameters select a rule; a user's builder may use the name for something else."""
     return isinstance(params.get("rule"), str) and "pre" in params
 
 
 def has_reference(params: Params) -> bool:
-    """True if gradients become their mean, as a single device has it, by a rule or without one."""
+    """True if gradients are averaged as on a single device, by a rule or without one."""
     return not has_rule(params) or (params["rule"] == MEAN and params["pre"] in (None, NONE))
 
 
@@ -165,14 +166,15 @@ class Aggregation:
     """A rule for the gradients of n workers.
 
     Attributes:
-        f: workers of these that may be faulty.
-        m: rows that Multi-Krum takes; 1 for Krum, 0 for others.
-        variant: whose number of rounds Bulyan makes.
-        iterations: of rules that repeat something in a step.
-        nu: smoothing of the geometric median. tau: limit of centered clipping.
-        pre: what comes before the rule.
-        bucket_size: workers in a bucket.
-        servers: that combine gradients, each all of them. lying: of these, the last ones.
+        f: number of workers that may be faulty.
+        m: number of rows that Multi-Krum averages; 1 for Krum, 0 for other rules.
+        variant: definition of Bulyan's number of rounds, one of `VARIANTS`.
+        iterations: number of iterations per step, for iterative rules.
+        nu: smoothing of the geometric median. tau: clipping limit of centered clipping.
+        pre: preprocessing before the rule, such as bucketing; `none` for no preprocessing.
+        bucket_size: number of workers per bucket.
+        servers: number of servers, each of which combines all gradients. lying: number of faulty servers, the
+            last ones.
     """
 
     rule: str
@@ -190,10 +192,10 @@ class Aggregation:
 
     @classmethod
     def of(cls, params: Params, n: int) -> "Aggregation | None":
-        """Rule that a strategy's parameters ask for with n workers; None if they name none.
+        """Rule that a strategy's parameters select for n workers; None if they select none.
 
         Raises:
-            StrategyError: workers are too few for the rule, or it has no such knob.
+            StrategyError: there are too few workers for the rule, or the rule has no such knob.
         """
         if not has_rule(params):
             return None
@@ -229,35 +231,35 @@ class Aggregation:
         )
 
     def n_rows(self, n_finite: int) -> int:
-        """Rows that the rule sees of so many finite contributions."""
+        """Number of rows that the rule gets from this many finite contributions."""
         return math.ceil(n_finite / self.bucket_size)
 
     def still_faulty(self, n_finite: int) -> int:
-        """Most faulty workers among so many finite contributions; those that are not finite were faulty."""
+        """Maximum number of faulty workers among the finite contributions; all others count as faulty."""
         return max(self.f - (self.n - n_finite), 0)
 
     def works_with(self, n_finite: int) -> bool:
-        """True if the rule is defined for so many finite contributions."""
+        """True if the rule is defined for this many finite contributions."""
         n_rows, f = self.n_rows(n_finite), self.still_faulty(n_finite)
         enough = n_rows >= max(BY_NAME[self.rule].needs(f), 1)
         return enough and (self.rule != "multi-krum" or n_rows - f - 2 >= self.m)
 
     @property
     def least_finite(self) -> int:
-        """Finite contributions below which a step fails."""
+        """Minimum number of finite contributions; a step with fewer fails."""
         return next(n for n in range(1, self.n + 1) if all(map(self.works_with, range(n, self.n + 1))))
 
     @property
     def selects(self) -> bool:
-        """True if it takes some workers' gradients and leaves others out."""
+        """True if the rule uses some workers' gradients and omits the others."""
         return BY_NAME[self.rule].selects
 
 
 def _faulty(rule: Rule, params: Params, n: int, bucket_size: int) -> int:
-    """Workers that a rule must withstand: as many as asked for, or as it can.
+    """Number of faulty workers that a rule must tolerate: the requested number, else the maximum.
 
     Raises:
-        StrategyError: workers are too few for the rule, or for so many.
+        StrategyError: there are too few workers for the rule or for this number of faulty ones.
     """
     n_rows = math.ceil(n / bucket_size)
     rows = f"{n} workers" if bucket_size == 1 else f"{n_rows} buckets of {n} workers"
@@ -277,10 +279,10 @@ def _faulty(rule: Rule, params: Params, n: int, bucket_size: int) -> int:
 
 
 def _best(rule: Rule, requested: int | None, most: int) -> int:
-    """Rows that Krum or Multi-Krum takes, 0 for other rules.
+    """Number of rows that Krum or Multi-Krum averages, 0 for other rules.
 
     Raises:
-        StrategyError: more than there are neighbours.
+        StrategyError: more rows are requested than there are neighbours.
     """
     if rule.name != "multi-krum":
         return int(rule.name == "krum")
@@ -291,10 +293,10 @@ def _best(rule: Rule, requested: int | None, most: int) -> int:
 
 
 def _check_servers(params: Params, n: int) -> None:
-    """Refuse more servers than workers, and so many liars that these decide.
+    """Refuse more servers than workers, and a majority of faulty servers.
 
     Raises:
-        StrategyError: there are.
+        StrategyError: there are too many servers or too many faulty ones.
     """
     servers, lying = int(params.get("servers") or 1), int(params.get("lying") or 0)
     if servers > n:

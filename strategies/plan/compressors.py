@@ -26,8 +26,8 @@ class Compressor:
 
     Attributes:
         codec: encoding: `half`, `bfloat16`, `topk`, `power`, `signs` or `quantized`.
-        feedback: the next gradient gets what the encoding lost.
-        matrices: takes gradients of two axes or more; others travel unencoded.
+        feedback: True for error feedback: the encoding error is added to the next gradient.
+        matrices: True if only gradients with two axes or more are encoded.
     """
 
     name: str
@@ -90,22 +90,22 @@ BY_NAME: Mapping[str, Compressor] = {c.name: c for c in _COMPRESSORS}
 
 
 def on_own_transport(name: str) -> bool:
-    """True if the workers' own transport carries what a compressor of this name sends.
+    """True if the workers' own transport carries the encodings of a compressor of this name.
 
-    It does not add up half precision, which costs it several copies.
+    It does not add up half precision, which would cost it several copies.
     """
     return BY_NAME[name].codec != "half"
 
 
 def is_rounded_on_wire(node: PlanNode) -> bool:
-    """True if the workers' own transport does what a compressor does: it rounds what it copies."""
+    """True if the workers' own transport does a compressor's work by rounding values as it copies them."""
     if node.compressor is None or node.transport != "tcp":
         return False
     return BY_NAME[node.compressor.name].codec == "bfloat16"
 
 
 def is_encoded(node: PlanNode) -> bool:
-    """True if a step encodes a gradient before it travels."""
+    """True if a step encodes a gradient before it is sent."""
     return node.compressor is not None and not is_rounded_on_wire(node)
 
 
@@ -145,13 +145,13 @@ def describe() -> list[dict[str, Any]]:
 def choose(
     strategy: str, values: Mapping[str, ParamValue]
 ) -> tuple[Compression | None, Mapping[str, ParamValue]]:
-    """The compressor that a strategy's parameters ask for, and the parameters with its options filled in.
+    """Select the compressor from a strategy's parameters, and fill in its options.
 
     Args:
-        strategy: name, for messages.
+        strategy: name of the strategy, for error messages.
     Raises:
-        StrategyError: for an unknown compressor (with a suggestion), an option of another one, or a number
-            out of range.
+        StrategyError: the compressor is unknown (the message suggests one), an option belongs to another
+            compressor, or a number is out of range.
     """
     of = f"strategy {strategy!r}: "
     name = values.get(COMPRESSOR)
@@ -174,7 +174,8 @@ def check(compression: Compression) -> None:
     """Check a plan's compressor and its options.
 
     Raises:
-        StrategyError: it is unknown, lacks an option, has another one's, or one out of range.
+        StrategyError: it is unknown, an option is missing or belongs to another compressor, or a value is out
+            of range.
     """
     options = compression.model_dump(exclude={"name"}, exclude_none=True)
     compressor = _by_name(compression.name, "")
@@ -197,7 +198,7 @@ _WORD_BITS = 32
 def compressed(
     nodes: Sequence[PlanNode], step: StepSummary, compression: Compression | None, topology: Topology
 ) -> tuple[PlanNode, ...]:
-    """The plan's nodes, with the compressor on each gradient that it makes smaller.
+    """Return the plan's nodes, with the compressor on each gradient that it makes smaller.
 
     The others travel unencoded: integers, rows, new forward state, unknown lengths, vectors under a
     compressor of matrices, and what would not be fewer bytes on the wire: a gather among n members sends n/2
@@ -233,12 +234,12 @@ def payload_bytes(shape: Sequence[int], dtype: str, compression: Compression) ->
 
 
 def is_added_up(compression: Compression) -> bool:
-    """True if encodings are summed on their way; others are gathered from all members first."""
+    """True if encodings are summed on the network; others are first gathered from all members."""
     return BY_NAME[compression.name].codec in ("half", "bfloat16", "power")
 
 
 def n_kept(n: int, ratio: float) -> int:
-    """Values of n that top-k sends: ⌈ratio·n⌉, at least one."""
+    """Number of values that top-k sends of n: ⌈ratio·n⌉, at least one."""
     # Without the margin 0.07 × 100, which is 7.000000000000001, would be 8.
     return min(n, max(1, math.ceil(ratio * n - 1e-9)))
 

@@ -1,4 +1,4 @@
-"""Parameters of a plan that passes and runs read: who waits for whom, in how many turns."""
+"""Parameters of a plan that passes and runs read: synchronisation, micro-batches, loops."""
 
 import math
 from collections.abc import Mapping
@@ -23,19 +23,19 @@ PARAMETERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """Parameters of a plan that passes, references and runs need; defaults for those that a strategy lacks.
+    """Parameters of a plan that passes, references and runs need; defaults for a strategy without them.
 
     Attributes:
-        micro_batches: turns in which a replica takes its examples.
-        global_statistics: BatchNormalization takes statistics of the whole batch.
-        sync: an update waits for the other workers' contributions.
-        staleness: steps that a worker may be ahead of the slowest.
-        backup: workers that an update does not wait for.
-        period: steps from one average of variables to the next.
-        steps_per_loop: most steps in one run of a loop.
-        loops_on_device: replicas run that loop themselves, not the host.
-        fused_update: small operations of optimizers become TensorFlow's fused kernels.
-        merges_rows: rows of a sparse gradient with equal ids are summed before the update.
+        micro_batches: number of micro-batches that a replica processes per step.
+        global_statistics: True if BatchNormalization uses statistics of the whole batch.
+        sync: True if an update waits for the other workers' contributions.
+        staleness: maximum number of steps that a worker may be ahead of the slowest.
+        backup: number of workers that an update does not wait for.
+        period: number of steps between two averages of the variables.
+        steps_per_loop: maximum number of steps per run of a loop.
+        loops_on_device: True if replicas run that loop themselves instead of the host.
+        fused_update: True if small optimizer operations are replaced by TensorFlow's fused kernels.
+        merges_rows: True if rows of a sparse gradient with equal ids are summed before the update.
     """
 
     micro_batches: int = 1
@@ -53,7 +53,7 @@ class Execution:
     def of(cls, params: Mapping[str, bool | int | float | str | None]) -> "Execution":
         """Read parameters by their names in the registry.
 
-        None asks for nothing, and neither do words: a user's builder may mean something else by a name.
+        None and text values are ignored: a user's builder may use the same name for something else.
         """
         usual = cls()
         values = {field: params.get(name) for name, field in PARAMETERS.items()}
@@ -67,7 +67,7 @@ class Execution:
 
     @property
     def cycle(self) -> int:
-        """Steps after which every periodic action has happened equally often."""
+        """Number of steps after which every periodic action has happened equally often."""
         return math.lcm(self.period, self.steps_per_loop)
 
     @property
@@ -76,7 +76,7 @@ class Execution:
 
 
 def asked_of(topology: Topology, params: Mapping[str, bool | int | float | str | None]) -> Topology:
-    """A topology with the micro-batches, statistics and merging of rows that these parameters ask for."""
+    """Topology with the micro-batches, statistics and merging of rows that these parameters request."""
     steps = Execution.of(params)
     return replace(
         topology,

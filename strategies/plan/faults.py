@@ -1,4 +1,4 @@
-"""Faults of workers: the table of kinds, and one fault as an experiment asks for it; no TensorFlow."""
+"""Faults of workers: the table of kinds, and one fault of an experiment; no TensorFlow."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +17,8 @@ class Kind:
     """An entry of the table.
 
     Attributes:
-        params: with defaults, None if it depends on the run.
-        required: of these, those that must be given.
+        params: parameters with defaults; a default of None depends on the run.
+        required: names of the parameters that must be set.
     """
 
     name: str
@@ -134,11 +134,11 @@ class Fault:
     """A fault of one worker.
 
     Attributes:
-        from_step: first step that it acts in, counted from 0, warm-up included.
-        to_step: first step that it no longer acts in, None for never.
-        rate: share of steps that it acts in, drawn by seed.
+        from_step: first step in which the fault is active, counted from 0, including warm-up.
+        to_step: first step in which it is no longer active, None for never.
+        rate: fraction of steps in which it is active, drawn by seed.
         classes: number of labels. component: path of the labels in the batch; None for the last.
-        target: worker that is mimicked, None for the first honest one.
+        target: worker that is imitated, None for the first honest one.
     """
 
     worker: int
@@ -188,9 +188,9 @@ def fault_of(document: Mapping[str, Any], *, seed: int) -> Fault:
 
     Args:
         document: validated keys of a `Fault`.
-        seed: of its random draws.
+        seed: seed of the fault's random draws.
     Raises:
-        StrategyError: unknown kind, or a knob that the kind does not take or lacks.
+        StrategyError: the kind is unknown, or a knob is missing or belongs to another kind.
     """
     name = str(document.get("kind")).replace("_", "-")
     if name not in BY_NAME:
@@ -211,10 +211,10 @@ def fault_of(document: Mapping[str, Any], *, seed: int) -> Fault:
 
 
 def check_faults(faults: Sequence[Fault], n_workers: int) -> None:
-    """Check that faults name workers of the run, and that attacks leave an honest worker to look at.
+    """Check that faults name workers of the run, and that attacks leave an honest worker to observe.
 
     Raises:
-        StrategyError: for the first that is wrong.
+        StrategyError: a fault is wrong; the message names the first one.
     """
     faulty = sending_wrong(faults)
     for fault in faults:
@@ -237,7 +237,7 @@ def check_faults(faults: Sequence[Fault], n_workers: int) -> None:
 
 
 def sending_wrong(faults: Sequence[Fault]) -> frozenset[int]:
-    """Workers whose gradients are wrong; those of a slow or dead worker are right."""
+    """Workers that send wrong gradients; those of a slow or dead worker are correct."""
     return frozenset(fault.worker for fault in faults if fault.place != "process")
 
 
@@ -245,7 +245,7 @@ def refusal(faults: Sequence[Fault], synchronizers: Collection[str], *, has_rule
     """Reason why a plan cannot have these faults, None if it can.
 
     Args:
-        synchronizers: of the plan's variables. has_rule: a rule combines all gradients.
+        synchronizers: synchronizers of the plan's variables. has_rule: True if a rule combines all gradients.
     """
     seeing = next((fault for fault in faults if fault.place == "others"), None)
     if seeing is not None and not has_rule:
@@ -268,7 +268,7 @@ def refusal(faults: Sequence[Fault], synchronizers: Collection[str], *, has_rule
 
 
 def deviations(n: int, f: int) -> float:
-    """Most standard deviations from the honest mean at which faulty gradients stay among the honest majority.
+    """Maximum distance from the honest mean, in standard deviations, at which a fault goes unnoticed.
 
     Source:
         Baruch et al. 2019, arXiv:1902.06156, §3.2: z_max, of workers n and faulty ones f.

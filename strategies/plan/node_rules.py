@@ -32,12 +32,12 @@ def is_owned(node: PlanNode) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInPlan:
-    """One node and what it must agree with.
+    """One node, and the facts that it must agree with.
 
     Attributes:
-        owner: node of the variable whose slot this is.
-        synchronizers: of all variables that cross replicas.
-        names: of all variables.
+        owner: node of the variable that owns this slot.
+        synchronizers: synchronizers of all variables that cross replicas.
+        names: names of all variables.
     """
 
     v: VariableSummary
@@ -58,7 +58,7 @@ class NodeInPlan:
 
     @property
     def served(self) -> bool:
-        """True if it lives on a server, as everything that replicas share does in a plan of servers alone.
+        """True if the variable is on a server, like all shared variables in a plan of servers alone.
 
         Beside collectives, what no gradient or new state reaches may be there or not, a slot as its variable
         is; so may what no step changes.
@@ -76,9 +76,9 @@ class NodeInPlan:
 
     @property
     def in_bucket(self) -> bool:
-        """True if it travels with others, as all do but rows that TensorFlow's collectives gather.
+        """True if its gradient is sent in a bucket, like all but rows that TensorFlow's collectives gather.
 
-        Averages and new values from owners are dense whatever gradients are.
+        Averages and new values from owners are dense, whatever the gradients are.
         """
         dense = not self.v.sparse or self.node.synchronizer == "average" or is_owned(self.node)
         by_rule = self.node.synchronizer in BY_RULE
@@ -86,13 +86,13 @@ class NodeInPlan:
 
     @property
     def can_be_owned(self) -> bool:
-        """True of a trainable under all-reduce; a slot has the owners of its variable."""
+        """True for a trainable under all-reduce; a slot has the owners of its variable."""
         by_all_reduce = self.node.synchronizer == "all-reduce" and self.v.kind == "trainable"
         return by_all_reduce or self.owner is not None
 
     @property
     def crosses_in_steps(self) -> bool:
-        """True if its gradient crosses replicas as a gradient, in processes of their own."""
+        """True if its gradient crosses replicas that run in separate processes."""
         stays = self.node.synchronizer in ("none", "average", "cross-replica-sum", *BY_RULE)
         return self.v.kind == "trainable" and not stays
 
@@ -104,12 +104,12 @@ def _has_server(node: PlanNode) -> bool:
 
 
 def check_nodes(nodes: Sequence[PlanNode], step: StepSummary, topology: Topology, *, where: str) -> None:
-    """Check that nodes are a plan of a step on a topology.
+    """Check that nodes form a valid plan of a step on a topology.
 
     Args:
-        where: begins the error line.
+        where: beginning of the error message.
     Raises:
-        StrategyError: for the first that is wrong.
+        StrategyError: a node is wrong; the message names the first one.
     """
     by_name: dict[str, PlanNode] = {}
     known = [v.name for v in step.variables]
@@ -149,7 +149,7 @@ def _readable(value: object) -> object:
 
 
 def _mistakes(checked: NodeInPlan) -> Iterator[Mistake]:
-    """All rules, those that others build on first."""
+    """Apply all rules, in an order in which later rules may rely on earlier ones."""
     yield from _captured(checked)
     if checked.owner is not None:
         yield from _followed(checked, checked.owner)
@@ -257,12 +257,12 @@ def _cut(checked: NodeInPlan, partition: Partition) -> Iterator[Mistake]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """A number that a whole variable has in a field, and each part in `partition` under the plural.
+    """Number in a field of a whole variable; for parts, `partition` has the field in the plural.
 
     Attributes:
-        noun: what it numbers.
-        needed: true if a node that it applies to must have it.
-        end: first number too large.
+        noun: noun for the numbered things, such as task.
+        needed: True if every node to which the rule applies must have the number.
+        end: exclusive upper limit.
     """
 
     field: str

@@ -1,4 +1,4 @@
-"""Parts of a plan's variables, each with a name, a shape and a place, and the bytes that places hold."""
+"""Parts of a plan's variables, each with a name, a shape and a place, and the bytes at each place."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ def parts_of(node: PlanNode) -> tuple[PlanNode, ...]:
     """A plan node for each part; the node itself if the variable is whole.
 
     Raises:
-        StrategyError: a part lacks a place, or the axis is not one of the variable's.
+        StrategyError: a part lacks a place, or the variable has no such axis.
     """
     partition = node.partition
     if partition is None:
@@ -79,7 +79,7 @@ def server_bytes(nodes: Sequence[PlanNode], topology: Topology) -> tuple[int, ..
 
 
 def worker_bytes(nodes: Sequence[PlanNode]) -> int:
-    """Bytes of variables and slots of the replica that has the most."""
+    """Bytes of variables and slots on the replica with the most."""
     common, alone = 0, Counter[int]()
     for part in (part for node in nodes for part in parts_of(node)):
         if part.owner is not None and (part.synchronizer == "none" or part.gathered):

@@ -35,17 +35,18 @@ def accumulated_type(dtype: str) -> DType:
 
 
 def vector_type(dtypes: Iterable[str]) -> DType:
-    """Type of a worker's gradients as the vector that a rule sees."""
+    """Type of a worker's gradient vector under a rule."""
     return DType("double" if "double" in dtypes else "float")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireTypes:
-    """Types in which a plan's gradients travel.
+    """Types in which a plan's gradients are sent.
 
     Attributes:
-        vector: of a worker's gradients if a rule combines them, None if they are summed.
-        are_accumulated: servers sum gradients as they come; otherwise each worker's make an update.
+        vector: type of a worker's gradient vector if a rule combines gradients, None if they are summed.
+        are_accumulated: True if servers sum gradients as they arrive, False if each worker's gradients make
+            an update.
     """
 
     vector: DType | None = None
@@ -56,7 +57,7 @@ class WireTypes:
         return self.vector or DType(dtype)
 
     def of_rows(self, dtype: str) -> DType:
-        """Type of rows; the worker casts them before it sends them."""
+        """Type of rows; the worker casts them before sending."""
         return self.vector or (accumulated_type(dtype) if self.are_accumulated else DType(dtype))
 
 
@@ -77,10 +78,10 @@ class Flow:
     """Bytes of one exchange in a step.
 
     Attributes:
-        op: `sum`, `scatter` and `gather` are collectives; servers send values that are read (`pull`) and get
-            gradients and ids (`push`).
-        n_bytes: whole payload of a collective, of a gather all members' shares together; 0 for rows, which
-            only a run knows, and for servers.
+        op: `sum`, `scatter` and `gather` are collectives; `pull` is a server sending values, `push` a server
+            receiving gradients and ids.
+        n_bytes: whole payload of a collective; for a gather, all members' shares together; 0 for servers, and
+            for rows, whose number is known only in a run.
     """
 
     op: Op
@@ -99,17 +100,17 @@ def flows_of(
     servers: int = 1,
     types: WireTypes = AS_THEY_ARE,
 ) -> Iterator[Flow]:
-    """Exchanges of a plan's step.
+    """List the exchanges of a plan's step.
 
-    Rows of sparse gradients count with their upper bound: every id of the batch different. If equal ids are
-    kept, that is what travels.
+    Rows of sparse gradients count with their upper bound: every id of the batch is different. If equal ids
+    are kept, the bound is the exact number.
 
     Args:
-        statistics: of layers that take those of all replicas' examples.
-        period: steps from one average of variables to the next, over which its bytes are spread.
-        steps_per_loop: steps of a host loop, likewise.
-        servers: number of first workers that serve a copy of all variables.
-        types: of gradients on their way to servers and rules.
+        statistics: statistics of layers that normalise over all replicas' examples.
+        period: number of steps between two averages of variables, over which their bytes are spread.
+        steps_per_loop: number of steps of a host loop, over which its bytes are spread.
+        servers: number of workers, the first ones, that serve a copy of all variables.
+        types: types of gradients sent to servers and rules.
     """
     by_name = {v.name: v for v in step.variables}
     shards = _Shards()
@@ -142,11 +143,11 @@ def _summed(topology: Topology, n_members: int, n_bytes: float) -> Links:
 
 
 def _around(shares: Sequence[float], *, stays: int) -> Links:
-    """Each worker passes on all workers' shares but one.
+    """Links of a ring in which each worker passes on all workers' shares but one.
 
     Args:
         shares: bytes by task.
-        stays: places further in the ring of the worker whose share is not passed on.
+        stays: distance in the ring, counted forwards, to the worker whose share is not passed on.
     """
     n = len(shares)
     return {
@@ -157,7 +158,7 @@ def _around(shares: Sequence[float], *, stays: int) -> Links:
 def _server_flows(
     node: PlanNode, variable: VariableSummary, topology: Topology, types: WireTypes
 ) -> Iterator[Flow]:
-    """Each replica pulls the variable, or the rows it looks up; each worker pushes once for its replicas.
+    """Exchanges with a server: every replica pulls the variable or its rows, every worker pushes once.
 
     With a proxy each worker pulls the variable once, and for each replica again after an update in the step.
     """
@@ -242,7 +243,7 @@ def _to_owners(topology: Topology, n_bytes: float) -> Links:
 def _collective_flows(
     node: PlanNode, variable: VariableSummary, topology: Topology, period: int, types: WireTypes
 ) -> Iterator[Flow]:
-    """Gradients of all replicas, or of one of each worker, or every `period` steps their variables."""
+    """Exchanges by collectives: gradients of all replicas or of one per worker, or averages of variables."""
     n, encoded = node.n_members(topology), encoded_bytes(node)
     if node.synchronizer == "average":
         links = _ring(topology, 2 * (n - 1) / n * encoded / period)
@@ -347,7 +348,7 @@ class Payload:
     """[task i][task j] → bytes per step that i sends to j, rounded to whole bytes.
 
     Attributes:
-        pulled: of `sent`, values that servers send back to be read.
+        pulled: part of `sent` that consists of values read from servers.
     """
 
     sent: tuple[tuple[int, ...], ...]
@@ -355,7 +356,7 @@ class Payload:
 
 
 def payload_of(flows: Sequence[Flow], n_tasks: int) -> Payload:
-    """Bytes that tasks send each other."""
+    """Payload of a plan: bytes that tasks send each other."""
     pulls = [flow for flow in flows if flow.op == "pull"]
     return Payload(sent=_matrix(flows, n_tasks), pulled=_matrix(pulls, n_tasks))
 
@@ -373,8 +374,9 @@ class CollectiveBytes:
     """Bytes per step of whole payloads in collectives of all replicas.
 
     Attributes:
-        all_gather_bytes: of all replicas' shares together.
-        left_out: variables on servers or with gradients of rows, which only a run knows.
+        all_gather_bytes: bytes of all replicas' shares together.
+        left_out: variables that are not counted: those on servers, and those with sparse gradients, whose
+            size is known only in a run.
     """
 
     all_reduce_bytes: float
@@ -407,22 +409,22 @@ def _row_crossings(variable: VariableSummary) -> int:
 
 
 def dense_crossings(node: PlanNode, variable: VariableSummary) -> int:
-    """Times in a step that a dense gradient of a variable, or its new state, crosses replicas."""
+    """Number of times per step that a variable's dense gradient or its new state crosses replicas."""
     return variable.dense_crossings if node.sparse else variable.crossings
 
 
 def is_summed(node: PlanNode) -> bool:
-    """True if gradients are summed on their way; others are gathered from all members first."""
+    """True if gradients are summed on the network; others are first gathered from all members."""
     return node.compressor is None or is_added_up(node.compressor)
 
 
 def encoded_bytes(node: PlanNode) -> int:
-    """Bytes of a gradient as it travels."""
+    """Bytes of a gradient as it is sent."""
     return node.bytes if node.compressor is None else payload_bytes(node.shape, node.dtype, node.compressor)
 
 
 def gradient_bytes(node: PlanNode, types: WireTypes) -> int:
-    """Bytes of a dense gradient in the type in which it travels."""
+    """Bytes of a dense gradient in the type in which it is sent."""
     return element_bytes(types.of_gradient(node.dtype)) * n_elements(node.shape)
 
 
@@ -434,10 +436,10 @@ def row_bytes(node: PlanNode, dtype: str | None = None) -> int:
 def most_rows_bytes(
     node: PlanNode, variable: VariableSummary, examples: int, dtype: str | None = None
 ) -> float:
-    """Upper bound of the bytes of rows and ids of a sparse gradient of these examples.
+    """Upper bound of the bytes of rows and ids of a sparse gradient for this many examples.
 
     Args:
-        dtype: in which rows travel; None for their own.
+        dtype: type in which rows are sent; None for their own type.
     """
     return _rows(node, variable, examples) * (row_bytes(node, dtype) + ID_BYTES)
 
@@ -448,7 +450,7 @@ def _rows(node: PlanNode, variable: VariableSummary, examples: int) -> float:
 
 
 def _looked_up(node: PlanNode, variable: VariableSummary, examples: int) -> float:
-    """Rows that these examples look up, with equal ids; a part of a table has its share."""
+    """Number of rows that these examples look up, equal ids counted; a part of a table has its share."""
     table = float(variable.shape[0])
     rows = table if variable.rows_per_example is None else variable.rows_per_example * examples
     return rows * node.shape[0] / max(table, 1.0)

@@ -44,32 +44,35 @@ _GATHERED = frozenset({"half", "float", "double", "int32", "int64"})
 
 
 class Frozen(BaseModel):
-    """Base of the JSON shapes: frozen, without unknown keys."""
+    """Base of the JSON models: frozen, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class VariableSummary(Frozen):
-    """Facts of one variable that builders use.
+    """Facts about one variable that builders use.
 
     Attributes:
-        shape: -1 is an unknown length.
-        sparse: its gradient comes as rows (IndexedSlices).
-        rows_per_example: gradient rows per example; None when dense or unknown.
-        linear_rows: its update reads rows of equal ids as their sum only.
-        synced: its gradient or its new state crosses replicas.
-        readiness: place in the order in which backward makes gradients ready, None without gradient.
+        shape: shape; -1 is an unknown length.
+        sparse: True if its gradient is sparse (IndexedSlices).
+        rows_per_example: gradient rows per example; None if dense or unknown.
+        linear_rows: True if its update depends only on the sum of the rows of each id.
+        synced: True if its gradient or its new state crosses replicas.
+        readiness: position in the order in which the backward pass produces gradients, None without a
+            gradient.
         partitionable_axes: axes along which it and its slots can be updated in parts.
-        cut_refusals: axis → the operation of its update that prevents a cut along it.
-        apart: one replica alone can update it: no other update reads its value or its slots.
-        apart_axes: axes along which different replicas can update the parts: no part reads another.
-        gradient_shared: other updates read its gradient, as clipping by a global norm does.
-        crossings: gradients, or new states, that cross replicas in a step.
-        dense_crossings: of these, dense ones of a sparse variable, in another of its updates.
-        reads: levels of a step at which a replica reads it, each after another update; 0 if only updates do.
+        cut_refusals: axis → operation of its update that prevents a cut along the axis.
+        apart: True if a single replica can update it: no other update reads its value or its slots.
+        apart_axes: axes along which different replicas can update the parts: no part depends on another.
+        gradient_shared: True if other updates read its gradient, as in clipping by a global norm.
+        crossings: number of its gradients or new states that cross replicas per step.
+        dense_crossings: number of these crossings that are dense although the variable is sparse; they belong
+            to another of its updates.
+        reads: number of levels of a step at which a replica reads it, each after another update; 0 if only
+            updates read it.
         updates: updates per step.
-        read_before_update: a step reads it before its update only, by nodes that could take its value.
-        only_read: replicas read it, and no step writes it or a slot of it; for a slot, the same of its
+        read_before_update: True if a step reads it only before its update, by nodes that could use its value.
+        only_read: True if replicas read it and no step writes it or its slots; for a slot, the same of its
             variable.
     """
 
@@ -105,17 +108,17 @@ class VariableSummary(Frozen):
         return is_apart and not self.gradient_shared
 
     def can_lie_in_parts(self, n_replicas: int) -> bool:
-        """True if each replica of a TPU computation can keep an equal part of it."""
+        """True if each replica of a TPU computation can store an equal part of it."""
         is_alike = self.rule != "per-replica"
         return is_alike and self.dtype in _GATHERED and n_elements(self.shape) >= max(n_replicas, 2)
 
 
 class StatisticSummary(Frozen):
-    """Batch statistics that a layer normalises by.
+    """Batch statistics with which a layer normalises.
 
     Attributes:
-        layer: path.
-        bytes: statistics and their gradients, per step.
+        layer: path of the layer.
+        bytes: bytes of the statistics and their gradients per step.
     """
 
     layer: str
@@ -123,7 +126,7 @@ class StatisticSummary(Frozen):
 
 
 class BatchSummary(Frozen):
-    """A component of the batch: its path in the dataset's structure; the shape begins with the batch axis."""
+    """Component of the batch: path in the dataset's structure, and shape including the batch axis."""
 
     path: str
     dtype: str
@@ -131,10 +134,10 @@ class BatchSummary(Frozen):
 
 
 class StepSummary(Frozen):
-    """A captured step for builders, reports and `plan`: no graph, no TensorFlow.
+    """Summary of a captured step for builders, reports and `plan`: no graph, no TensorFlow.
 
     Attributes:
-        own_statistics: layer → reason why its statistics cannot be those of the whole batch.
+        own_statistics: layer → reason why it cannot use statistics of the whole batch.
         synchronized: layers with `synchronized=True`.
     """
 
@@ -164,7 +167,7 @@ class Partition(Frozen):
         sizes: length of each part.
         destinations: task that serves each part.
         groups: bucket of each part's gradient.
-        owners: rank of the replica that alone updates each part.
+        owners: rank of the single replica that updates each part.
     """
 
     axis: int
@@ -179,18 +182,18 @@ class PlanNode(Frozen):
 
     Attributes:
         destination: task that serves it; None if every replica owns a copy.
-        group: bucket that it travels in, None outside collectives and for rows that TensorFlow gathers.
-        proxy: a worker's replicas read it from one copy on their host.
-        compressor: of its gradient.
-        transport: of a gradient between members, and of a new value from its owner: `tcp` is the workers' own
-            ring, the others are TensorFlow's.
-        owner: rank of the replica that alone updates it; the others get its new value if it is synchronised,
-            and hold none of it if it is not (a slot).
-        whole_gradient: every replica gets the sum of its gradient, not its owner alone.
-        gathered: only its owner keeps it; each step, the others get its value as a tensor before they read
-            it.
-        in_parts: while a loop of the host runs, each replica keeps an equal part of it.
-        sparse_duplicates: treatment of rows of equal ids; None if no rows cross.
+        group: bucket in which it is sent; None outside collectives and for rows that TensorFlow gathers.
+        proxy: True if a worker's replicas read it from one copy on their host.
+        compressor: compressor of its gradient.
+        transport: transport of its gradient between members, or of its new value from its owner: `tcp` is the
+            workers' own ring, the others are TensorFlow's.
+        owner: rank of the single replica that updates it. The other replicas receive its new value if it is
+            synchronised, and hold no copy if it is not (a slot).
+        whole_gradient: True if every replica, not only the owner, gets the sum of its gradient.
+        gathered: True if only its owner stores it; in each step the others receive its value as a tensor
+            before they read it.
+        in_parts: True if each replica stores an equal part of it while a host loop runs.
+        sparse_duplicates: treatment of rows of equal ids; None if no rows cross replicas.
     """
 
     variable: str
@@ -216,12 +219,12 @@ class PlanNode(Frozen):
         return self.sparse_duplicates in ("merged", "merged (linear)")
 
     def n_members(self, topology: Topology) -> int:
-        """Members of its collectives: all replicas, or one of each worker."""
+        """Number of members of its collectives: all replicas, or one per worker."""
         by_worker = self.synchronizer in BETWEEN_WORKERS or self.transport == "tcp"
         return topology.n_tasks if by_worker else topology.n_replicas
 
     def n_encoders(self, topology: Topology) -> tuple[int, ...]:
-        """Replicas of each task that encode gradients for its collectives."""
+        """Number of replicas per task that encode gradients for its collectives."""
         if self.synchronizer in BETWEEN_WORKERS:
             return (1,) * topology.n_tasks
         return tuple(len(topology.local_replicas(task)) for task in range(topology.n_tasks))
@@ -231,15 +234,15 @@ class Plan(Frozen):
     """A strategy applied to a captured step on a topology.
 
     Attributes:
-        payload_bytes_per_step: predicted bytes that all workers together send in a step; an upper bound with
-            sparse gradients, whose rows only a run knows, and with backup workers.
+        payload_bytes_per_step: predicted bytes sent per step by all workers together; an upper bound for
+            sparse gradients, whose number of rows is known only in a run, and for backup workers.
         payload_matrix: [task i][task j] → predicted bytes per step from i to j.
-        pull_matrix: of these, values that servers send back to be read.
+        pull_matrix: part of `payload_matrix` that consists of values read from servers.
         server_bytes: task → bytes of variables and slots that it serves.
-        worker_bytes: bytes that the fullest replica owns.
+        worker_bytes: bytes of variables and slots on the replica with the most.
         statistics: layers that normalise by statistics of the whole batch; their bytes are in the payload.
-        shares_devices: some replicas are logical devices of one physical device.
-        warnings: why the plan is not what its strategy is chosen for, and what to choose instead.
+        shares_devices: True if some replicas are logical devices of one physical device.
+        warnings: reasons why the plan lacks its strategy's purpose, and strategies to choose instead.
     """
 
     workload: str
@@ -267,7 +270,7 @@ class Plan(Frozen):
 
     @property
     def aggregation(self) -> Aggregation | None:
-        """The rule that combines workers' gradients; None if they are summed."""
+        """Rule that combines workers' gradients; None if they are summed."""
         return Aggregation.of(self.strategy_params, len(self.replicas_per_task))
 
     @property
@@ -280,7 +283,8 @@ class Plan(Frozen):
     def payload_phases(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         """Payload matrices of consecutive phases of a step; their sum is the payload.
 
-        If all wait for all, no server sends a value back before it has all gradients of the step before.
+        If all workers wait for each other, no server returns a value before it has all gradients of the step
+        before.
         """
         if not self.pull_matrix or not self.execution.waits_for_all:
             return (self.payload_matrix,)
@@ -289,7 +293,7 @@ class Plan(Frozen):
 
 
 def mistake(error: ValidationError) -> str:
-    """The first validation error in one line: place, rule, received value."""
+    """First validation error, on one line: place, rule, received value."""
     first = error.errors(include_url=False)[0]
     path = ".".join(str(piece) for piece in first["loc"])
     rule = first["msg"][:1].lower() + first["msg"][1:]

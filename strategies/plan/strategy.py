@@ -28,17 +28,18 @@ class Strategy:
     """An entry of the registry.
 
     Attributes:
-        usual_name: the name by which the field knows it; empty if it has no other.
-        layout: plan nodes for more than one replica.
-        single: always one worker and one replica.
+        usual_name: name in the literature; empty if it is the same.
+        layout: function that makes the plan nodes for more than one replica.
+        single: True if it always runs one worker with one replica.
         runner: `graph` runs rewritten graphs; the others run the workload's own code under TensorFlow's
-            strategy, all replicas in step (`baseline`) or by a coordinator; see `runner_on`.
-        parts: its cut of each trainable that replicas share, for strategies that partition.
-        whole: the strategy that it equals if it cuts nothing.
-        notes: sentences that a plan shows.
-        refuses: reason why it cannot run on a topology, None if it can; a run skips what it refuses.
-        on_one_host: devices on which it runs within one host only, although plans and graphs exist for
-            several.
+            strategy, on all replicas in lockstep (`baseline`) or through a coordinator; see `runner_on`.
+        parts: function that cuts each shared trainable, for strategies that partition.
+        whole: name of the strategy that it equals if nothing is cut.
+        notes: function that returns the plan's notes, one sentence each.
+        refuses: function that returns the reason why it cannot run on a topology, None if it can; a run skips
+            refused cases.
+        on_one_host: devices on which it runs only within one host, although plans and graphs exist for
+            several hosts.
     """
 
     name: str
@@ -65,7 +66,7 @@ class Strategy:
         return f"has a form for {others} alone, got device {device}; {way_out} take {self.devices[0]}"
 
     def refuses_to_run(self, device: Device, n_workers: int) -> str | None:
-        """Reason why workers cannot run it on a device although it can be planned there, None if they can."""
+        """Reason why workers cannot run it on a device on which it can be planned, None if they can."""
         if device in self.on_one_host and n_workers > 1:
             return (
                 f"is run on the {device} devices of one host, got {n_workers} workers; take a slice of one "
@@ -78,10 +79,10 @@ class Strategy:
 
 
 def node_of(variable: VariableSummary, **placed: object) -> PlanNode:
-    """A plan node for a variable; by default every replica keeps a copy that nothing synchronises.
+    """Make a plan node for a variable; by default every replica has a copy without synchronisation.
 
     Raises:
-        StrategyError: unknown field, or a value of the wrong type.
+        StrategyError: a field is unknown, or a value has the wrong type.
     """
     known = {"synchronizer": "none", **placed}
     fields = {
@@ -100,5 +101,5 @@ def node_of(variable: VariableSummary, **placed: object) -> PlanNode:
 
 
 def independent(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:  # noqa: ARG001 - a Layout
-    """Every replica owns all variables, without communication."""
+    """Give every replica all variables, without communication."""
     return [node_of(v) for v in step.variables]

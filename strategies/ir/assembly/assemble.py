@@ -67,10 +67,10 @@ class Statistics:
 def statistics_of(
     graph: Graph, traced: Sequence[Statistic], own: Mapping[str, str], forward: Sequence[str]
 ) -> Statistics:
-    """Traced statistics that are still in the graph.
+    """Select the traced statistics that are still in the graph.
 
     Args:
-        own: layer → known reason why its statistics stay its shard's.
+        own: layer → known reason why its statistics stay local to a shard.
         forward: nodes of the loss and of new forward state.
     """
     alive = [t for t in traced if t.node in graph.by_name]
@@ -106,7 +106,7 @@ def assemble(traced: TracedStep, calls_with_values: _CallRewrite | None = None) 
     """Assemble a `TrainGraph` from a traced step.
 
     Args:
-        calls_with_values: makes loops and branches read assigned variables at the top of the step.
+        calls_with_values: rewrite that lets top-level loops and branches read assigned variables as tensors.
     Raises:
         CaptureError: an update reads forward values past the boundary or runs before a gradient, or forward
             state is written where its replicas cannot be merged.
@@ -169,14 +169,14 @@ def assemble(traced: TracedStep, calls_with_values: _CallRewrite | None = None) 
 def _shown_alone(
     graph: Graph, boundaries: Sequence[Boundary], update: UpdateSide, effects: SideEffects
 ) -> tuple[str, ...]:
-    """Gradients that only visible effects use: one replica shows them, all must contribute."""
+    """Gradients that only visible effects use: one replica shows them, all must contribute to them."""
     targets = [target for region in update.regions for target in region.targets]
     needed = ancestors(graph, [*targets, *effects.state])
     return tuple(b.values for b in boundaries if b.role == "gradient" and b.values not in needed)
 
 
 def _check_repeatable(graph: Graph, parts: Sides) -> None:
-    """The reference repeats a shard's forward pass once for each gradient, with the same numbers."""
+    """Check that a forward pass can be repeated: the reference repeats a shard's once per gradient."""
     drawing = (n for n in graph.nodes if n.name in parts.forward and draws(graph, n))
     hidden = next((n for n in drawing if not draws_from_op(n) and not moves_generator(graph, n)), None)
     if hidden is not None:

@@ -106,7 +106,7 @@ def with_resources(traced: TracedStep, access: Mapping[str, Access]) -> Graph:
 
 
 def _taken_apart(node: Node, renamed: dict[str, str]) -> Iterator[Node]:
-    """An Identity per value: Keras clips through IdentityN, which ties all updates to all gradients."""
+    """Split IdentityN into one Identity per value: Keras's clipping ties all updates to all gradients."""
     types = node.attrs["T"]
     assert isinstance(types, tuple)
     for i, (ref, dtype) in enumerate(zip(node.inputs, types, strict=True)):
@@ -145,7 +145,7 @@ class _Gather:
     """A gather of rows from a variable's value.
 
     Attributes:
-        passed: what the value passes on its way from the read, in order.
+        passed: nodes between the read and the gather, in order.
     """
 
     read: Node
@@ -156,8 +156,8 @@ class _Gather:
 def with_row_lookups(graph: Graph, handles: Collection[str]) -> Graph:
     """Gather rows of a variable instead of rows of its value.
 
-    Keras's `Embedding` reads its whole table first. Whatever waited for the read waits for the lookup; casts
-    move behind it. The graph stays as it is if lookups would wait for each other.
+    Keras's `Embedding` reads its whole table first. Nodes that wait for the read then wait for the lookup;
+    casts move behind it. The graph is unchanged if lookups would wait for each other.
     """
     lookups: dict[str, tuple[Node, ...]] = {}
     looked_up: defaultdict[str, list[str]] = defaultdict(list)

@@ -24,7 +24,7 @@ class Sides:
         after: nodes computed from gradients or from updated variables.
         forward: nodes that gradients, results and forward state need, without updates in between.
         writes: variable → the step's own assignments of it, in graph order.
-        uses: handle node → its readers and writers.
+        uses: handle node → readers and writers of the variable.
     """
 
     boundary: frozenset[str]
@@ -150,14 +150,14 @@ def owners_by_data(
     gradients: Mapping[str, str],
     owners: Owners,
 ) -> Owners:
-    """Owners, with those of unnamed slots inferred from data flow.
+    """Complete the owners: infer those of unnamed slots from data flow.
 
     A slot belongs to the trainable of its shape if only that trainable's gradient, value and slots make its
     new value, reductions (norms) aside. Slots that forward reads have no owner.
 
     Args:
-        handles: variable → its handle. gradients: boundary node → variable.
-        owners: by name.
+        handles: variable → handle node. gradients: boundary node → variable.
+        owners: owners known by name.
     """
     shapes = {v.name: v.shape.dims for v in variables}
     trainables = {v.name for v in variables if parts.kinds[v.name] == "trainable"}

@@ -21,11 +21,11 @@ _QUOTIENTS = frozenset({"RealDiv", "Div", "DivNoNan"})
 def assignments_as_additions(
     graph: Graph, parts: Sides, reads: Mapping[str, str], *, skip: Collection[str], scalars: Collection[str]
 ) -> Graph:
-    """Turn `assign(v + x)` of forward state into `assign_add(x)`, as Keras's metrics mean it.
+    """Turn `assign(v + x)` of forward state into the equivalent `assign_add(x)`, as in Keras's metrics.
 
     Args:
-        reads: ReadVariableOp → its variable's handle.
-        skip: variables left alone. scalars: variables of one number.
+        reads: ReadVariableOp → handle of its variable.
+        skip: variables to leave unchanged. scalars: variables with a single value.
     """
     changed: dict[str, Node] = {}
     inserted: dict[str, tuple[Node, ...]] = {}
@@ -70,7 +70,7 @@ def _as_large(addition: Node) -> tuple[Node, Node]:
 
 
 def _read_for_it_alone(graph: Graph, total: str, reads: Mapping[str, str]) -> Iterator[str]:
-    """Reads that only this sum uses; writes would wait for them for nothing."""
+    """Reads that only this sum uses; writes would wait for them needlessly."""
     for read in map(producer, graph.by_name[total].data_inputs):
         wanted_by = {u.name for u in graph.consumers[read] if read in map(producer, u.data_inputs)}
         if read in reads and wanted_by == {total}:

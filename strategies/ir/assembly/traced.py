@@ -1,4 +1,4 @@
-"""Contents of a step's trace before assembly."""
+"""Contents of a traced step before assembly."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,9 +13,9 @@ class TracedVariable:
     """A variable of a trace.
 
     Attributes:
-        placeholder: represents its handle in the trace; None if the step never uses it.
-        constant: holds a value too large for a constant; it is never written.
-        slot_of, group: its trainable and kind of slot, if the optimizer knows.
+        placeholder: node of the variable's handle in the trace; None if the step never uses it.
+        constant: True if the variable holds a captured tensor too large for a constant; it is never written.
+        slot_of, group: trainable and kind of the slot, if the optimizer knows them.
     """
 
     name: str
@@ -44,8 +44,8 @@ class TracedTable:
     """A lookup table or another initialised resource.
 
     Attributes:
-        placeholder: represents its handle in the trace; `handle` replaces it.
-        initializers: run once before the first step.
+        placeholder: node of the table's handle in the trace; `handle` replaces it.
+        initializers: nodes to run once before the first step.
     """
 
     placeholder: str
@@ -59,15 +59,15 @@ class TracedStep:
     """A traced step.
 
     Attributes:
-        constants: placeholder of a captured tensor → its constant.
-        marks: used gradients of every gradient call, nested ones included.
+        constants: placeholder of a captured tensor → the constant that replaces it.
+        marks: used gradients of every gradient call, including nested calls.
         loss: tensor that the step returns as its loss, else `target`.
-        target: tensor that its gradients differentiate, None if that is no scalar loss.
-        rules: forward state → rule known better than from this trace.
-        must_run: nodes with effects that the traced function runs in any case.
+        target: tensor whose gradients the step takes, None if it is no scalar loss.
+        rules: forward state → merge rule, if it is known from elsewhere than this trace.
+        must_run: nodes with effects that the traced function always runs.
         stateful_ops: op types with effects or state.
-        own_statistics: layer → why its means stay its shard's.
-        synchronized: layers whose author asks for means over all replicas' examples.
+        own_statistics: layer → reason why its means stay local to a shard.
+        synchronized: layers whose author requests means over all replicas' examples.
     """
 
     graph: Graph

@@ -97,7 +97,7 @@ def wait_for_gradients(
 ) -> Graph:
     """Let assignments wait for a gradient that follows all earlier reads of the variable.
 
-    Weight decay waits for no gradient by itself, nor does an assignment in a branch. Where replicas share a
+    Neither weight decay nor an assignment in a branch waits for a gradient by itself. Where replicas share a
     variable, its synchronised gradient proves that all have read it.
 
     Raises:
@@ -191,7 +191,7 @@ def update_side(
 def _needed_by(
     graph: Graph, targets: Mapping[_Update, Sequence[str]], stop: Container[str]
 ) -> dict[str, list[_Update]]:
-    """Node → the first two updates that need it: with a global norm all need nearly all."""
+    """Node → first two updates that need it: with a global norm all updates need nearly all nodes."""
     needed_by: dict[str, list[_Update]] = {}
     level_of = {write: update for update, writes in targets.items() for write in writes}
     waiting = [(write, update) for update, writes in targets.items() for write in writes]

@@ -25,9 +25,9 @@ class WrittenValues:
     """Values after assignments, and the nodes that make them.
 
     Attributes:
-        values: read → the tensor that replaces it.
-        lookups: row lookup → the same on the written value.
-        waits: read → the write that it waited for.
+        values: read → tensor that replaces it.
+        lookups: row lookup → same lookup on the written value.
+        waits: read → write that it waited for.
         before: write → nodes to insert before it.
     """
 
@@ -40,14 +40,14 @@ class WrittenValues:
     def take(
         self, variable: str, dtype: DType, writes: Mapping[str, bool], reads: Iterable[str]
     ) -> dict[str, str]:
-        """Give reads that follow writes the written value.
+        """Replace reads that follow writes by the written value.
 
         Args:
-            writes: assignments in order → whether reads may take the value.
+            writes: assignment → True if reads may use its value; in order.
         Returns:
-            read that no longer waits → the write that it waited for.
+            Read that no longer waits → write that it waited for.
         Raises:
-            CaptureError: a loop, branch or other user of the variable itself follows such a write.
+            CaptureError: a loop, branch or another user of the variable's handle follows such a write.
         """
         order = {name: i for i, name in enumerate(writes)}
         last_waits: dict[str, str] = {}
@@ -107,7 +107,7 @@ class WrittenValues:
 
 
 def waiting_elsewhere(node: Node, instead: Mapping[str, str]) -> Node:
-    """The node, which waits for others in place of these."""
+    """Copy of a node with its waits replaced."""
     if instead.keys().isdisjoint(node.control_inputs):
         return node
     waits = dict.fromkeys(f"^{instead.get(c, c)}" for c in node.control_inputs)
@@ -135,7 +135,7 @@ def with_values_read(graph: Graph, parts: Sides, access: Mapping[str, Access]) -
     """Let the forward pass read assigned values instead of assigned variables.
 
     Raises:
-        CaptureError: such an assignment is made in a loop or branch, or is not plainly read.
+        CaptureError: such an assignment is in a loop or branch, or its value is not read by a plain read.
     """
     from_gradients = descendants(graph, parts.boundary, control=False)
     written = WrittenValues(graph)

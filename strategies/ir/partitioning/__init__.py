@@ -1,1 +1,1 @@
-"""Rules by operation for the parts of a variable that is cut."""
+"""Rules per operation type for variables that are cut into parts."""

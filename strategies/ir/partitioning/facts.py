@@ -40,13 +40,14 @@ class FactKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """Facts of a tensor.
+    """Facts about a tensor.
 
     Attributes:
-        shape: of the whole, -1 for a list's length; None if unknown. For a shape, the shape described.
-        axis: of a SPLIT, from 0.
+        shape: shape of the whole tensor, -1 for a list's length; None if unknown. If the tensor is a shape,
+            the shape that it describes.
+        axis: axis of a SPLIT, from 0.
         variable: trainable to whose parts it belongs, None for WHOLE.
-        values: of a small WHOLE integer tensor, flat, if known.
+        values: flat values of a small WHOLE integer tensor, if known.
     """
 
     kind: FactKind
@@ -82,8 +83,8 @@ class RuleOutcome:
     """Outcome of a rule.
 
     Attributes:
-        variable: a copy of the node exists for each of its parts.
-        swaps: position of a data input → its form in copies.
+        variable: variable that is cut; the node has one copy per part.
+        swaps: position of a data input → form in which copies read it.
         combine: operation that combines the copies' results.
     """
 
@@ -102,10 +103,10 @@ class NotLocalError(StrategyError):
 
 
 def owner_of(facts: Sequence[Fact]) -> str:
-    """The variable to whose parts tensors belong.
+    """Variable to whose parts these tensors belong.
 
     Raises:
-        NotLocalError: there are several.
+        NotLocalError: they belong to several variables.
     """
     names = sorted({f.variable for f in facts if f.variable is not None})
     if len(names) > 1:

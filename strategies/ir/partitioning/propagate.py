@@ -32,8 +32,8 @@ class Spread:
     """Effect of cut variables on an update.
 
     Attributes:
-        outcomes: node → rule's outcome; other nodes exist once.
-        facts: tensor reference → fact; other tensors are whole.
+        outcomes: node → outcome of its rule; all other nodes exist once.
+        facts: tensor reference → fact; all other tensors are WHOLE.
         refused: variable → node, op and reason that keep it whole along this axis.
     """
 
@@ -130,7 +130,7 @@ class _Walk:
         return whole(fact.shape) if fact.variable in self.refused else fact
 
     def _check_other_users(self, graph: Graph, inside: set[str]) -> None:
-        """Outside of updates, variables may be read and looked up, ranges are joined, rows are not."""
+        """Check users outside updates: they may read or look up cut variables, not use sparse gradients."""
         cut = {ref: fact for ref, fact in self.facts.items() if fact.kind is not FactKind.WHOLE}
         names = {producer(ref) for ref in cut}
         for node in graph.nodes:
