@@ -266,7 +266,7 @@ class ClusterShape:
         return self.link.limits(self.workers)
 
     @property
-    def site(self) -> ClusterShape:
+    def cluster(self) -> ClusterShape:
         """One of the workers: what shapes must share for their cases to run on the same workers.
 
         Workers keep their devices from case to case, so that the largest shape in workers and the largest in
@@ -284,9 +284,9 @@ class ClusterShape:
 
 
 def largest(shapes: Sequence[ClusterShape]) -> ClusterShape:
-    """The shape that has room for each of several of one site; its links have no limit."""
+    """The shape that has room for each of several of one cluster; its links have no limit."""
     return dataclasses.replace(
-        shapes[0].site,
+        shapes[0].cluster,
         workers=max(shape.workers for shape in shapes),
         replicas_per_worker=max(shape.replicas_per_worker for shape in shapes),
     )

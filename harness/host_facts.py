@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from harness.canonical import JsonValue, json_value
-from harness.records.circumstances import Machine, Provenance, Repository
+from harness.records.conditions import Machine, Provenance, Repository
 
 # Settings that change speed or results and can hold no secret.
 ALLOWED_VARIABLES = (

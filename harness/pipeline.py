@@ -23,6 +23,18 @@ from harness.experiment.cases import Case, expand
 from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot, schedule
 from harness.host_facts import environment
+from harness.planned_target import (
+    Planned,
+    PlannedTarget,
+    Verified,
+    gpus_of_workers,
+    is_baseline,
+    refuse_what_workers_lack,
+    require_last_batch,
+    shape_of,
+    study,
+    verify_on_workers,
+)
 from harness.provision.failures import USER_ERROR
 from harness.records.record import Record
 from harness.records.results_file import DAMAGED
@@ -36,23 +48,11 @@ from harness.requests import (
     VerifyRequest,
 )
 from harness.run.checkpoints import require
+from harness.run.clusters import run_slots
+from harness.run.failure_causes import run_folder_errors
 from harness.run.further_repeats import FurtherRepeats, NarrowRatios
-from harness.run.guards import storing
 from harness.run.progress import Progress, StatusLine, rough_seconds
 from harness.run.resume import changed_files, outdated_records
-from harness.run.sites import run_slots
-from harness.study import (
-    Planned,
-    TargetStudy,
-    Verified,
-    gpus_of_workers,
-    is_baseline,
-    refuse_what_workers_lack,
-    require_last_batch,
-    shape_of,
-    study,
-    verify_on_workers,
-)
 from harness.tuning import Tuned, require_measured, tuner_of
 from harness.verification.captures import certain_refusal, rule_refusal
 from harness.verification.verification import Verification
@@ -274,7 +274,7 @@ def verify(request: VerifyRequest) -> Verified:
         )
 
 
-def _verify_graph(opened: TargetStudy, request: VerifyRequest, dtype: Dtype) -> Verification:
+def _verify_graph(opened: PlannedTarget, request: VerifyRequest, dtype: Dtype) -> Verification:
     if request.last_batch is not None:
         require_last_batch(request.last_batch, opened.plan, opened.capture.facts)
     steps = StoredSteps(
@@ -355,7 +355,7 @@ def _carry_out(
         Interrupted: a signal arrived; the message says how to continue.
     """
     outdated = outdated_records(folder.records, cases)
-    with storing(folder.path):
+    with run_folder_errors(folder.path):
         folder.forget(outdated)
     changed = changed_files(outdated, cases)
     left = [slot for slot in slots if (slot.case.id, slot.repeat) not in folder.done]
@@ -420,7 +420,7 @@ def _write_report(folder: RunFolder) -> Written | None:
 
     report = reports.report_of(folder.path)
     try:
-        with storing(folder.path, way_out=f"write it by `stratbench report {folder.path}`"):
+        with run_folder_errors(folder.path, way_out=f"write it by `stratbench report {folder.path}`"):
             return Written(path=folder.write_report(report.html), text=report.text)
     except StoreError as error:
         return Written(path=None, text=report.text, problem=error)

@@ -14,7 +14,7 @@ from strategies.errors import StrategyError
 from strategies.plan.aggregation import Aggregation
 
 if TYPE_CHECKING:
-    from strategies.users_plans import EditedPlan
+    from strategies.user_strategies import EditedPlan
 
 
 def check_experiment(spec: Experiment) -> None:

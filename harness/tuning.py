@@ -34,7 +34,7 @@ from harness.provision.failures import USER_ERROR
 from harness.records.comparison import MIN_REPEATS_INTERVAL, paired_ratios, repeated_mean
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder
-from harness.run.further_repeats import PlanOf, SiteSoFar
+from harness.run.further_repeats import ClusterState, PlanOf
 from strategies.errors import StrategyError
 from strategies.plan.schema import Plan
 from strategies.registry import alternatives
@@ -295,14 +295,14 @@ class Tuner:
         usable = _usable(self.default, records)
         return bool(usable) and not any(_is_wrong(record) for record in usable)
 
-    def slots(self, site: SiteSoFar) -> Sequence[Slot]:
-        """The repeats of the next rung; all cases are of one site."""
-        records, left_s = site.records, site.left_s
-        if site.plan_of is None or not self.is_measured(records):
+    def slots(self, state: ClusterState) -> Sequence[Slot]:
+        """The repeats of the next rung; all cases are of one cluster."""
+        records, left_s = state.records, state.left_s
+        if state.plan_of is None or not self.is_measured(records):
             return ()
         if not self._plans:
             started_s = time.monotonic()
-            self._distinguish(site.plan_of)
+            self._distinguish(state.plan_of)
             left_s -= time.monotonic() - started_s
         walls_s = [record.wall_s for record in records if record.wall_s and record.status == "ok"]
         repeat_s = math.fsum(walls_s) / max(1, len(walls_s))
@@ -321,8 +321,8 @@ class Tuner:
         together = [case for case in self.cases if case.id in names]
         return [
             Slot(
-                order=site.first + number * len(together) + place,
-                block=site.first + number * len(together),
+                order=state.first + number * len(together) + place,
+                block=state.first + number * len(together),
                 repeat=repeat + number,
                 case=case,
             )

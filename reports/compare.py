@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from harness.records.circumstances import AS_WRITTEN
+from harness.records.conditions import AS_WRITTEN
 from harness.records.record import Record
 from reports.case_row import case_row, is_usable, rates_of
 from reports.contrasts import Contrasts

@@ -15,7 +15,7 @@ import numpy as np
 from harness.canonical import field_names
 from harness.records.record import Record
 from harness.records.run_documents import RESULTS, STEPS
-from harness.records.safe_text import cut, redacted, spelt_out
+from harness.records.safe_text import cut, printable, redacted
 from harness.records.stored_run import StoredRun, StoreError, load_run
 from reports.rows.evidence import StepSeries
 from reports.rows.report import LeftOut
@@ -30,7 +30,7 @@ def legible(text: str) -> str:
     if len(text) > MOST_LETTERS:
         # Of a secret that is cut nobody can tell any more that it is one.
         text = cut(redacted(text), most=MOST_LETTERS)
-    return spelt_out(text)
+    return printable(text)
 
 
 def legible_record(record: Record) -> Record:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from harness.records.circumstances import AS_WRITTEN, sharing_text
+from harness.records.conditions import AS_WRITTEN, sharing_text
 from harness.records.record import Record
 from reports.load import Run
 from reports.quantities import byte_count, count, link_rate

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from strategies.plan.schema import Compression, Partition, PlanNode, StepSummary, VariableSummary
     from strategies.plan.strategy import node_of
     from strategies.topology import Topology
-    from strategies.users_plans import Builder
+    from strategies.user_strategies import Builder
 
 __all__ = [
     "Builder",
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Builder": "strategies.users_plans:Builder",
+    "Builder": "strategies.user_strategies:Builder",
     "Compression": "strategies.plan.schema:Compression",
     "Param": "strategies.params:Param",
     "Params": "strategies.params:Params",

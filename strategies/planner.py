@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from strategies.builders import all_reduce, partitioned, robust
-from strategies.builders.knobs import (
+from strategies.builders.shared_params import (
     ACCUMULATE,
     SYNC_BATCH_NORM,
     check_exclusions,

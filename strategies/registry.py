@@ -16,7 +16,7 @@ from strategies.builders import (
     tensorflow_strategies,
     tpu,
 )
-from strategies.builders.knobs import MERGE_ROWS
+from strategies.builders.shared_params import MERGE_ROWS
 from strategies.errors import StrategyError, suggestion
 from strategies.params import Param, Params
 from strategies.plan import compressors

@@ -32,7 +32,7 @@ from harness.experiment.cases import expand
 from harness.experiment.load import load_experiment
 from harness.pipeline import RunOutcome
 from harness.provision import registry
-from harness.records.checksums import sealed, unsealed
+from harness.records.checksums import with_checksum, without_checksum
 from harness.records.outcome import StepSeconds
 from harness.records.run_folder import open_run
 from harness.records.steps_file import Steps
@@ -177,7 +177,7 @@ def _write_run(path: Path, experiment: Path, *, slower: float) -> None:
                 )
                 folder.append(record)
         (path / "logs").mkdir()
-        (path / "logs" / "zygote-0.log").write_text("a line\n")
+        (path / "logs" / "fork-server-0.log").write_text("a line\n")
         folder.write_report("<html></html>")
 
 
@@ -470,13 +470,13 @@ def _in_record(name: str, **fields: Any) -> Damage:
     """Fields of the last record, with a checksum that is right."""
 
     def change(lines: list[bytes]) -> list[bytes]:
-        return [*lines[:-1], _line({**unsealed(json.loads(lines[-1])), **fields})]
+        return [*lines[:-1], _line({**without_checksum(json.loads(lines[-1])), **fields})]
 
     return _results(name, change)
 
 
 def _line(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(sealed(document)).encode() + b"\n"
+    return json.dumps(with_checksum(document)).encode() + b"\n"
 
 
 def _unsealed_change(lines: list[bytes], old: bytes, new: bytes) -> list[bytes]:
@@ -493,7 +493,7 @@ def _document(name: str, kind: str, change: Callable[[dict[str, Any]], object]) 
 
 
 def _sealed_with(**fields: Any) -> Callable[[dict[str, Any]], object]:
-    return lambda document: sealed({**unsealed(document), **fields})
+    return lambda document: with_checksum({**without_checksum(document), **fields})
 
 
 def _nested(levels: int) -> str:
@@ -565,7 +565,7 @@ RUN_DAMAGE = (
     _in_record("a record of another run", run="another"),
     _in_record("a case that leads out", case="../../outside"),
     _document("run.json", "a later schema", _sealed_with(schema=99)),
-    _document("run.json", "no checksum", unsealed),
+    _document("run.json", "no checksum", without_checksum),
     _document("run.json", "a list", lambda document: [document]),
     _document("run.json", "no run", _sealed_with(run=None)),
     _document("run.json", "another spec", _sealed_with(spec_hash="0" * 64)),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.records.circumstances import AS_WRITTEN, Machine, Method, ModelSize, Provenance, Repository
+from harness.records.conditions import AS_WRITTEN, Machine, Method, ModelSize, Provenance, Repository
 from harness.records.costs import Energy, GpuUse, Link, MeasuredLink, TracedTimes
 from harness.records.outcome import (
     Aggregated,

@@ -16,7 +16,7 @@ from waiting import eventually
 
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 
-ZYGOTE = "harness.worker.process.zygote"
+FORK_SERVER = "harness.worker.process.fork_server"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -46,9 +46,11 @@ class WatchedRun:
 
     def workers(self) -> dict[int, float]:
         """Worker processes of the cases that are open now, with the processor time that each has used."""
-        zygotes = {pid for pid in self.processes() if ZYGOTE.encode() in of_process(pid, "cmdline")}
-        # Between a zygote and each of its workers there is a keeper.
-        workers = (pid for pid in zygotes if parent(pid) in zygotes and parent(parent(pid)) in zygotes)
+        fork_servers = {pid for pid in self.processes() if FORK_SERVER.encode() in of_process(pid, "cmdline")}
+        # Between a fork server and each of its workers there is a subreaper.
+        workers = (
+            pid for pid in fork_servers if parent(pid) in fork_servers and parent(parent(pid)) in fork_servers
+        )
         return {pid: _cpu_s(pid) for pid in workers}
 
     def finish(self, timeout_s: float = 600.0) -> tuple[int, str, str]:

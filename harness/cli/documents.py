@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.study import Planned, Verified
+    from harness.planned_target import Planned, Verified
     from harness.verification.separability import Separability
     from harness.verification.verdict import Limits
     from harness.worker.jobs.transform import Transformation

@@ -23,7 +23,7 @@ from harness.experiment.model import (
     Scenario,
 )
 from harness.experiment.references import StrategyRef, WorkloadRef
-from harness.records.circumstances import AS_WRITTEN
+from harness.records.conditions import AS_WRITTEN
 from harness.sections import sweeps_of
 from harness.written_values import Scalar
 from strategies.errors import suggestion

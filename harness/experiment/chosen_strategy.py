@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from strategies.plan.schema import Plan, PlanNode, StepSummary
     from strategies.plan.strategy import Layout, Strategy
     from strategies.topology import Topology
-    from strategies.users_plans import EditedPlan
+    from strategies.user_strategies import EditedPlan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +88,7 @@ def merging_rows(ref: StrategyRef) -> StrategyRef:
 
     TensorFlow's own strategies run what their users would run, and an edited plan says what it does.
     """
-    from strategies.builders.knobs import MERGE_ROWS
+    from strategies.builders.shared_params import MERGE_ROWS
     from strategies.registry import STRATEGIES
 
     rewriting = {strategy.name for strategy in STRATEGIES if strategy.runner == "graph"}
@@ -116,7 +116,7 @@ def _hash(path: Path) -> str | None:
 @lru_cache(maxsize=64)
 def _built(path: Path, name: str, reference: str) -> Strategy:
     """A run uses the file as it was at its start, even if it is edited later."""
-    from strategies.users_plans import strategy_of
+    from strategies.user_strategies import strategy_of
     from workloads.user_file import Kind, split
 
     del name  # Path and name distinguish files with the same reference in different folders.
@@ -131,7 +131,7 @@ def _built(path: Path, name: str, reference: str) -> Strategy:
 @lru_cache(maxsize=64)
 def _read(path: Path, reference: str) -> EditedPlan:
     """An edited plan, named after its file, so that records distinguish it from the original strategy."""
-    from strategies.users_plans import read_plan
+    from strategies.user_strategies import read_plan
 
     try:
         text = path.read_text(encoding="utf-8-sig")

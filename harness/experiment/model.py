@@ -28,7 +28,7 @@ from harness.errors import UsageError
 from harness.experiment.chosen_strategy import merging_rows, spelt
 from harness.experiment.cluster import Cluster, DeviceName, Provider
 from harness.experiment.references import StrategyRef, WorkloadRef, strategy_from, workload_from
-from harness.records.circumstances import AS_WRITTEN
+from harness.records.conditions import AS_WRITTEN
 from harness.sections import (
     AbsolutePath,
     Count,

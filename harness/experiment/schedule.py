@@ -38,7 +38,7 @@ def schedule(
 ) -> tuple[Slot, ...]:
     """Order the repeats of all cases.
 
-    Sites follow one another, because only one site's workers run at a time.
+    Clusters follow one another, because only one cluster's workers run at a time.
 
     Args:
         cases: cases in matrix order.
@@ -57,8 +57,10 @@ def schedule(
     else:
         order = sorted(_shuffled(cases, seed=seed, repeat=0), key=lambda case: not is_control(case))
         blocks = [(repeat, [case]) for case in order for repeat in range(repeats)]
-    places = {site: place for place, site in enumerate(dict.fromkeys(case.shape.site for case in cases))}
-    blocks.sort(key=lambda block: places[block[1][0].shape.site])
+    places = {
+        cluster: place for place, cluster in enumerate(dict.fromkeys(case.shape.cluster for case in cases))
+    }
+    blocks.sort(key=lambda block: places[block[1][0].shape.cluster])
     turns = [
         (number, repeat, case)
         for number, (repeat, block) in enumerate(blocks)
@@ -79,7 +81,7 @@ def baseline_of(case: Case, cases: Sequence[Case], baseline: StrategyRef) -> Cas
         and candidate.workload == case.workload
         and candidate.computation == case.computation
         and (candidate.shape.n_replicas == 1 or candidate.scenario == case.scenario)
-        and candidate.shape.site == case.shape.site
+        and candidate.shape.cluster == case.shape.cluster
         and (candidate.shape.n_replicas == 1 or candidate.shape == case.shape)
     )
     return next(alike, None)
@@ -93,7 +95,7 @@ def blocks_of(cases: Sequence[Case]) -> list[list[Case]]:
     blocks: dict[tuple[object, ...], list[Case]] = {}
     for case in sorted(cases, key=lambda case: case.shape.workers == 1):
         shape = case.shape
-        alike = (case.workload, shape.site, case.computation, case.id if shape.alone else None)
+        alike = (case.workload, shape.cluster, case.computation, case.id if shape.alone else None)
         first = next((key for key in blocks if key[: len(alike)] == alike), None)
         own = (*alike, shape, case.scenario)
         blocks.setdefault(first if shape.workers == 1 and first else own, []).append(case)

@@ -22,7 +22,7 @@ from harness.measure.windows import (
     steps_of_workers,
 )
 from harness.provision.protocols import ProcessSet
-from harness.records.circumstances import GpuFacts
+from harness.records.conditions import GpuFacts
 from harness.records.costs import InputWait, ObserverEffect
 from harness.records.outcome import Stability, StepSeconds
 from harness.records.steps_file import Steps

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class WindowProgress:
     """A window that has just ended.
 
     Attributes:
         case: id of the case. workload, strategy: name with parameters.
-        precision, xla, input: see `harness.records.circumstances.Method`.
+        precision, xla, input: see `harness.records.conditions.Method`.
         n_rounds: finished rounds of the repeat, this window's included, of `n_all_rounds`.
         examples_per_s: rate of the median step.
         n_steps: all steps of the window. payload_bytes: predicted bytes sent in them.
@@ -37,7 +37,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class Remaining:
     """Rest of a run; `seconds` is None until the length of a repeat is known."""
 
     n_repeats: int

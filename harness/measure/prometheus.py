@@ -27,7 +27,7 @@ from prometheus_client import (
 
 from harness.errors import UsageError, first_line
 from harness.experiment.references import StrategyRef, WorkloadRef
-from harness.measure.live import Left, Moment
+from harness.measure.live import Remaining, WindowProgress
 from harness.provision.source_hash import version
 from harness.records.record import Record
 from harness.records.steps_file import Steps
@@ -185,7 +185,7 @@ class Exporter:
         self._state("starting")
         self._write()
 
-    def window(self, moment: Moment) -> None:
+    def window(self, moment: WindowProgress) -> None:
         """Show a window that has ended."""
         with self._noting():
             labels = {"experiment": moment.experiment, "case": moment.case}
@@ -205,7 +205,7 @@ class Exporter:
             if time.monotonic() - self._written_s >= _BETWEEN_S:
                 self._write()
 
-    def ended(self, record: Record, steps: Steps | None, left: Left) -> None:
+    def ended(self, record: Record, steps: Steps | None, left: Remaining) -> None:
         """Show a repeat that has ended; `steps` is None unless it was measured."""
         with self._noting():
             info = labels_of(record)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # The first step of a process traces, optimises and allocates, and nothing is known of it before.
 FIRST_STEP_S = 180.0
 CAPTURE_S = 300.0
-STUDY_S = 900.0
+COMMAND_S = 900.0
 PREPARE_S = 1800.0
 SETUP_S = 120.0
 SERVER_S = 60.0
@@ -80,9 +80,9 @@ class Timeouts:
         return self.factor * CAPTURE_S
 
     @property
-    def study_s(self) -> float:
+    def command_s(self) -> float:
         """For a reference, a check or a transformation in one process."""
-        return self.factor * (STUDY_S + self.model_s)
+        return self.factor * (COMMAND_S + self.model_s)
 
     @property
     def prepare_s(self) -> float:

@@ -42,7 +42,7 @@ class ChildProcess:
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=_EXIT_S)
-        self._process.kill()  # a keeper that is halted, and its process with it
+        self._process.kill()  # a subreaper that is halted, and its process with it
 
     def call(self, job: Job[*Args, Result], args: tuple[*Args], *, timeout_s: float, stage: str) -> Result:
         """Run `job(state, *args)` and return what it returns.
@@ -140,7 +140,7 @@ def child_process(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SoloWorkers:
+class LocalWorkers:
     """Starts processes on this host without Ray.
 
     Attributes:

@@ -50,7 +50,7 @@ class Hosts(Protocol):
             ProvisionError: new ones cannot be started, or Ray itself has ended.
         """
 
-    def condemn(self, worker: int) -> None:
+    def mark_failed(self, worker: int) -> None:
         """Have a host replaced by the next `renew`, for what was seen of it from others."""
         del worker
 
@@ -100,14 +100,14 @@ class SharedFiles:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seat:
+class WorkerSetup:
     """Host resources of one worker's actor, and settings of its processes.
 
     Attributes:
         resources: arguments of Ray's `options`, for the resources that it takes.
         environment: variables of its processes.
         folder: working directory of its processes; None for the actor's own.
-        log: log of its zygote, on the driver. remote_log: path that the zygote writes to, if another.
+        log: log of its fork server, on the driver. remote_log: path on the host of the worker, if another.
         host_log: log of the worker's host, if the provider keeps it after the host is removed.
         has_probe: True if other workers can test their connection to it.
     """

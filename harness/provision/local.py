@@ -17,9 +17,9 @@ from harness.errors import first_line
 from harness.host_facts import machine
 from harness.provision.accelerators import devices_of_workers, lack_of_tensorflow
 from harness.provision.failures import ProvisionError
-from harness.provision.hosts import Hosts, Seat
+from harness.provision.hosts import Hosts, WorkerSetup
 from harness.provision.network_namespace import exposed_line
-from harness.provision.protocols import LOOPBACK, USUAL_START, Site, StartOptions
+from harness.provision.protocols import LOOPBACK, USUAL_START, ClusterFacts, StartOptions
 from harness.provision.ray.settings import chatter_in, ray_environment, write_token
 from harness.provision.temporary_folder import (
     end_processes,
@@ -234,16 +234,16 @@ def start(
 
         cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
         seats = [
-            Seat(
+            WorkerSetup(
                 resources={"num_cpus": 1},
                 environment=process_variables(
                     folder, shape.hardware, temporary_folder(folder), own_devices[worker]
                 ),
-                log=log_dir / f"zygote-{worker}.log",
+                log=log_dir / f"fork-server-{worker}.log",
             )
             for worker in range(shape.workers)
         ]
-        site = Site(
+        facts = ClusterFacts(
             notes=(*_notes(shape, pinned=cores[0] is not None, exposure=options.exposure), *ray.notes),
             pinned=cores[0] is not None,
             exposed=options.exposure is not None,
@@ -252,7 +252,7 @@ def start(
             seats,
             hosts=_ThisMachine(core_sets=cores, ray=ray),
             scratch=scratch,
-            site=lambda: site,
+            facts=lambda: facts,
             started_s=started_s,
             options=options,
         )

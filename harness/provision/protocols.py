@@ -13,7 +13,7 @@ from harness.provision.worker_environment import WORKER_IMPORTS
 
 if TYPE_CHECKING:
     from harness.cluster import ClusterShape, Limits
-    from harness.records.circumstances import Machine
+    from harness.records.conditions import Machine
     from harness.worker.process.actor import WorkerFacts
     from harness.worker.process.job import Args, Job, Result
 
@@ -63,7 +63,7 @@ class ProcessSet(Protocol):
         """Run a job in one process; errors as for `call`."""
 
 
-class Forks(Protocol):
+class ProcessSource(Protocol):
     """Source of fresh processes."""
 
     def open_session(
@@ -80,7 +80,7 @@ class Forks(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class ClusterFacts:
     """Facts about the workers that repeats run on; None where no workers were started.
 
     Attributes:
@@ -101,10 +101,10 @@ class Site:
     clock_hz: float | None = None
 
 
-class Cluster(Forks, Protocol):
+class Cluster(ProcessSource, Protocol):
     """Workers that are kept for every case of a run."""
 
-    def site(self) -> Site:
+    def facts(self) -> ClusterFacts:
         """Facts about the workers as they are now: a lost host may have been replaced by another."""
 
     @property
@@ -133,7 +133,7 @@ class StartOptions:
     """Settings for each start of workers.
 
     Attributes:
-        imports: modules that each worker's zygote imports before it forks.
+        imports: modules that each worker's fork server imports before it forks.
         preload_s: time limit of those imports, once the worker's host runs. fork_s: time limit of a fork.
         exposure: reason why the network can reach this process's ports; None if it cannot.
     """

@@ -25,7 +25,7 @@ from pathlib import Path
 from harness.errors import MissingError
 from harness.processes import module_command
 from harness.provision.worktrees import forget_worktrees
-from harness.worker.process import keeper
+from harness.worker.process import subreaper
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE, boot_id, descendants
 
 
@@ -103,7 +103,7 @@ _OWNERLESS_AGE_S = 60.0
 _BEGINNING_S = 1.0
 _BEGIN_BYTES = 16 * 2**20  # for logs of Ray's servers, and a small model
 _GO_ON_BYTES = 2**18
-_KEEPERS_S = keeper.ENDED_WITHIN_S
+_SUBREAPERS_S = subreaper.ENDED_WITHIN_S
 _CHECK_S = 0.02
 # A folder's name and Ray's sockets in it are up to 90 characters; Unix allows 107 in all.
 _LONGEST_BASE = 16
@@ -208,15 +208,15 @@ def _is_own(folder: Path) -> bool:
 def end_processes(folder: Path, *, deadline_s: float = 5.0) -> tuple[int, ...]:
     """Kill every process that was started in the name of a run folder; return the ids of those found.
 
-    Keepers get time to end what is theirs, since they also remove shared memory.
+    Subreapers get time to end what is theirs, since they also remove shared memory.
     """
     pids = left = processes_of(folder)
     started_s = time.monotonic()
     while left and (waited_s := time.monotonic() - started_s) < deadline_s:
-        keepers = {pid for pid in left if _is_keeper(pid)} if waited_s < _KEEPERS_S else set()
-        for pid in keepers:
+        subreapers = {pid for pid in left if _is_subreaper(pid)} if waited_s < _SUBREAPERS_S else set()
+        for pid in subreapers:
             _send(pid, signal.SIGTERM)
-        for pid in set(left) - keepers - descendants(keepers):
+        for pid in set(left) - subreapers - descendants(subreapers):
             _send(pid, signal.SIGKILL)
         time.sleep(_CHECK_S)
         left = processes_of(folder)
@@ -243,9 +243,9 @@ def processes_of(folder: Path) -> tuple[int, ...]:
     return tuple(sorted(pids | below)) if pids else ()
 
 
-def _is_keeper(pid: int) -> bool:
+def _is_subreaper(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/comm").read_text().rstrip("\n") == keeper.NAME
+        return Path(f"/proc/{pid}/comm").read_text().rstrip("\n") == subreaper.NAME
     except OSError:
         return False
 

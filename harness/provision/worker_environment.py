@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from harness.cluster import Hardware
 
 WORKER_IMPORTS = ("tensorflow", "keras", "harness.worker.counters.read")
-"""Imports of a worker's zygote before it forks."""
+"""Imports of a worker's fork server before it forks."""
 
 # libtpu learns from their shape that a process has a part of a host's chips. Source: Ray's
 # TPUAcceleratorManager, after https://github.com/google/jax/issues/14977.

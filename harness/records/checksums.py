@@ -19,12 +19,12 @@ CHECKSUM = "checksum"
 """Member of a document that holds the checksum of all others."""
 
 
-def sealed(document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def with_checksum(document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """A document with its checksum as last member."""
     return {**document, CHECKSUM: _checksum(json_value(document))}
 
 
-def unsealed(document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def without_checksum(document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Content of a document without its checksum, if it has one; older documents have none.
 
     Raises:
@@ -44,7 +44,7 @@ def unsealed(document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     return content
 
 
-def require_sealed(document: Mapping[str, JsonValue]) -> None:
+def require_checksum(document: Mapping[str, JsonValue]) -> None:
     """Refuse a document that should have a checksum, but has none.
 
     Raises:

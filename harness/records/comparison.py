@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from scipy.special import stdtrit
 
 from harness.canonical import canonical_hash, json_value
-from harness.records.circumstances import Method
+from harness.records.conditions import Method
 from harness.records.outcome import Rounds
 from harness.records.record import Record
 

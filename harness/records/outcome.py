@@ -93,7 +93,7 @@ class Rounds:
         step_s: median step of each window.
         baseline: case of the baseline. baseline_step_s: its medians in the same rounds, as far as it took
             part; its own record may have others.
-        first_worker: number of the site's worker that ran the case's first worker.
+        first_worker: number of the cluster's worker that ran the case's first worker.
         baseline_first_worker: the same for the baseline.
     """
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 from harness.canonical import JsonValue, field_names, json_value
 from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS, StoreError
-from harness.records.checksums import require_sealed, sealed, unsealed
-from harness.records.circumstances import Machine, Method, ModelSize, Provenance
+from harness.records.checksums import require_checksum, with_checksum, without_checksum
+from harness.records.conditions import Machine, Method, ModelSize, Provenance
 from harness.records.costs import (
     Energy,
     GpuUse,
@@ -194,7 +194,7 @@ class Record:
 
 NULLABLE = frozenset(item.name for item in dataclasses.fields(Record) if item.default is None)
 """Fields that may be missing; a record without one of the others is not a record of a case."""
-_SEALED_SINCE = 2
+_CHECKSUMS_SINCE = 2
 MOST_LINE_BYTES = 1 << 24
 """Longest record: the matrix of bytes between a thousand tasks takes this much."""
 
@@ -206,7 +206,7 @@ def to_document(record: Record) -> dict[str, JsonValue]:
 
 def to_json(record: Record) -> str:
     """Format a record with its checksum as one line of JSON; numbers that are not finite become null."""
-    return json.dumps(sealed(to_document(record)), separators=(",", ":"), allow_nan=False)
+    return json.dumps(with_checksum(to_document(record)), separators=(",", ":"), allow_nan=False)
 
 
 class NewerRecordError(StoreError):
@@ -226,7 +226,7 @@ def from_json(line: str | bytes, *, without: Collection[str] = ()) -> Record:
 
     stored = _object(line)
     # Before anything that it says is believed, its schema included.
-    document = unsealed(stored)
+    document = without_checksum(stored)
     schema = document.get("schema")
     if not isinstance(schema, int) or isinstance(schema, bool):
         raise StoreError(
@@ -239,8 +239,8 @@ def from_json(line: str | bytes, *, without: Collection[str] = ()) -> Record:
             f"this version reads up to {SCHEMA}, got {schema}; read the folder with {_version_of(document)}",
             field="schema",
         )
-    if schema >= _SEALED_SINCE:
-        require_sealed(stored)
+    if schema >= _CHECKSUMS_SINCE:
+        require_checksum(stored)
     if without:
         line = json.dumps({name: value for name, value in document.items() if name not in without})
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from harness.atomic_files import write_json, write_text
 from harness.canonical import JsonValue, canonical_hash, json_value, slug
 from harness.errors import StoreError, first_line
-from harness.records.checksums import require_sealed, sealed, unsealed
+from harness.records.checksums import require_checksum, with_checksum, without_checksum
 from harness.records.contained_files import read_inside
 
 LOCK_FILE = ".lock"
@@ -50,7 +50,7 @@ def is_default_name(name: str) -> bool:
 
 RUN_SCHEMA = 2
 """Since 2 each document has its checksum."""
-_SEALED_SINCE = 2
+_CHECKSUMS_SINCE = 2
 _MOST_BYTES = 1 << 24
 _MOST_VALUES = 50_000
 """Values of a document, those within others counted each; a small YAML file can name any number of them."""
@@ -78,9 +78,9 @@ def describe(
     import yaml
 
     write_text(path / EXPERIMENT, yaml.safe_dump(json_value(experiment), sort_keys=False, allow_unicode=True))
-    write_json(path / ENVIRONMENT, sealed(environment))
+    write_json(path / ENVIRONMENT, with_checksum(environment))
     # Last: a folder with this file is complete.
-    write_json(path / RUN_FILE, sealed({"schema": RUN_SCHEMA, **head}))
+    write_json(path / RUN_FILE, with_checksum({"schema": RUN_SCHEMA, **head}))
 
 
 def read_head(path: Path) -> dict[str, JsonValue]:
@@ -91,7 +91,7 @@ def read_head(path: Path) -> dict[str, JsonValue]:
     """
     file = path / RUN_FILE
     stored = _read_json(path, RUN_FILE)
-    head = _unsealed(file, stored)
+    head = _without_checksum(file, stored)
     schema = head.get("schema")
     if not isinstance(schema, int) or schema > RUN_SCHEMA:
         raise StoreError(
@@ -99,7 +99,7 @@ def read_head(path: Path) -> dict[str, JsonValue]:
             "stratbench"
         )
     if _has_checksums(head):
-        _require_sealed(file, stored)
+        _require_checksum(file, stored)
     for key in ("run", "spec_hash", "created_utc"):
         if not isinstance(head.get(key), str):
             raise StoreError(
@@ -161,13 +161,13 @@ def read_environment(path: Path, head: Mapping[str, JsonValue]) -> dict[str, Jso
         )
     document = _read_json(path, ENVIRONMENT)
     if _has_checksums(head):
-        _require_sealed(file, document)
-    return _unsealed(file, document)
+        _require_checksum(file, document)
+    return _without_checksum(file, document)
 
 
 def _has_checksums(head: Mapping[str, JsonValue]) -> bool:
     schema = head.get("schema")
-    return isinstance(schema, int) and schema >= _SEALED_SINCE
+    return isinstance(schema, int) and schema >= _CHECKSUMS_SINCE
 
 
 def _hash(document: Mapping[str, JsonValue]) -> str:
@@ -177,16 +177,16 @@ def _hash(document: Mapping[str, JsonValue]) -> str:
         return "no experiment"  # YAML says more than JSON: dates, sets and bytes
 
 
-def _unsealed(file: Path, document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _without_checksum(file: Path, document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     try:
-        return unsealed(document)
+        return without_checksum(document)
     except StoreError as error:
         raise StoreError(f"{file}: {error}") from None
 
 
-def _require_sealed(file: Path, document: Mapping[str, JsonValue]) -> None:
+def _require_checksum(file: Path, document: Mapping[str, JsonValue]) -> None:
     try:
-        require_sealed(document)
+        require_checksum(document)
     except StoreError as error:
         raise StoreError(f"{file}: {error}") from None
 

@@ -20,7 +20,7 @@ _JOINERS = "\u200c\u200d"
 _SPACE = re.compile(r"[^\S\x1c-\x1f\x85]")
 
 
-def spelt_out(text: str) -> str:
+def printable(text: str) -> str:
     """Text on one line: every space a plain one, other characters that are not printable as escapes."""
     if text.isprintable():
         return text
@@ -59,7 +59,7 @@ def shortened(message: str) -> str:
 
 def plain(text: str) -> str:
     """Make text safe for a terminal: one line, no control characters that move the cursor or colour it."""
-    return " ".join(spelt_out(text).split())
+    return " ".join(printable(text).split())
 
 
 REDACTED = "[redacted]"
@@ -159,4 +159,4 @@ def log_tail(folder: Path, *names: str, n_lines: int) -> tuple[str, ...]:
 
 
 def _safe_line(line: str) -> str:
-    return spelt_out(cut(line, most=MOST_LETTERS).expandtabs(4).rstrip())
+    return printable(cut(line, most=MOST_LETTERS).expandtabs(4).rstrip())

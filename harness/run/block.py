@@ -17,9 +17,9 @@ from harness.measure.windows import balanced_orders
 from harness.provision.failures import REFUSED_STEP, WorkerFailure, was_refused_by_gpu
 from harness.provision.protocols import Cluster
 from harness.records.outcome import Rounds
-from harness.run.guards import of_faults
+from harness.run.failure_causes import with_fault_cause
 from harness.run.open_case import CaseRun, OpenCase
-from harness.run.ready import PreparedCase
+from harness.run.process_setup import PreparedCase
 
 Value = TypeVar("Value")
 
@@ -152,7 +152,7 @@ class Block:
         name, faults = _id(repeat), repeat.case.scenario.faults
         is_lost = isinstance(error, WorkerFailure) and error.is_lost
         was_lost, self._has_lost = self._has_lost, self._has_lost or is_lost
-        if name in self._notes or of_faults(error, faults) is not error or error.kind == NO_DEVICE:
+        if name in self._notes or with_fault_cause(error, faults) is not error or error.kind == NO_DEVICE:
             return None
         if was_refused_by_gpu(error):
             return self._without_baseline_beside(name)

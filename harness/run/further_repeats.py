@@ -17,11 +17,11 @@ PlanOf: TypeAlias = Callable[[Case], Plan]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SiteSoFar:
-    """A site, and the run so far.
+class ClusterState:
+    """A cluster, and the run so far.
 
     Attributes:
-        cases: cases of the site.
+        cases: cases of the cluster.
         records: records of the run.
         first: number of the next repeat, and of its block, in the whole run.
         left_s: seconds in which the last repeat must end.
@@ -41,7 +41,7 @@ class FurtherRepeats(Protocol):
     @property
     def at_most_s(self) -> float: ...
 
-    def slots(self, site: SiteSoFar) -> Sequence[Slot]: ...
+    def slots(self, state: ClusterState) -> Sequence[Slot]: ...
 
 
 FIRST_LOOK = 4
@@ -60,8 +60,8 @@ class NarrowRatios:
     def at_most_s(self) -> float:
         return self.until.at_most_s
 
-    def slots(self, site: SiteSoFar) -> Sequence[Slot]:
-        return further_slots(self.spec, site.cases, site.records, first=site.first)
+    def slots(self, state: ClusterState) -> Sequence[Slot]:
+        return further_slots(self.spec, state.cases, state.records, first=state.first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ def further_slots(
     """Repeats up to the next evaluation, block by block; empty if all intervals are narrow enough.
 
     Args:
-        cases: cases of one site.
+        cases: cases of one cluster.
         records: records of the run so far.
         first: number of the first of these repeats, and of its block, in the whole run.
     """

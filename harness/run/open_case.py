@@ -9,7 +9,7 @@ from harness.errors import CaseError
 from harness.experiment.model import Measure
 from harness.measure.collector import Measurement, Meter, observer_effect
 from harness.measure.link import measured_links
-from harness.measure.live import Moment
+from harness.measure.live import WindowProgress
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.traced_step import Traced, traced
 from harness.measure.windows import lead_steps, window_steps
@@ -17,7 +17,8 @@ from harness.provision.protocols import Cluster, ProcessSet
 from harness.records.costs import MeasuredLink, ObserverEffect
 from harness.records.outcome import Aggregated, Equivalence, Evaluation, Resharding, Rounds
 from harness.run import checkpoints
-from harness.run.collected import (
+from harness.run.process_setup import PreparedCase, ready_processes
+from harness.run.worker_figures import (
     aggregated,
     compiled_notes,
     last_values,
@@ -27,7 +28,6 @@ from harness.run.collected import (
     update_notes,
     variable_bytes,
 )
-from harness.run.ready import PreparedCase, ready_processes
 from harness.verification.checks import checked
 from harness.worker.jobs.batches import open_pipeline
 from harness.worker.jobs.training import Opened
@@ -123,7 +123,7 @@ class OpenCase:
             batch_size=prepared.plan.batch_size,
             period=self._cycle,
             averaging_period=self._period,
-            isolated=not self._cluster.site().exposed,
+            isolated=not self._cluster.facts().exposed,
             settles=prepared.plan.strategy_class == "statistical",
             timeouts=self._limits,
         )
@@ -146,7 +146,7 @@ class OpenCase:
             )
         return step_s
 
-    def moment(self, step_s: float, *, number: int, experiment: str) -> Moment:
+    def moment(self, step_s: float, *, number: int, experiment: str) -> WindowProgress:
         """Figures of the latest window, for live metrics.
 
         Args:
@@ -155,7 +155,7 @@ class OpenCase:
         """
         case, plan = self.repeat.case, self.repeat.plan
         n_steps = self._n_steps + self._n_lead
-        return Moment(
+        return WindowProgress(
             experiment=experiment,
             case=case.id,
             workload=str(case.workload),

@@ -13,7 +13,7 @@ from rich.text import Text
 from harness.experiment.cases import Case
 from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot, baseline_of
-from harness.measure.live import Left, Moment
+from harness.measure.live import Remaining, WindowProgress
 from harness.records.comparison import CONFIDENCE, SEQUENTIAL_CONFIDENCE, paired_ratios
 from harness.records.record import Record
 from harness.records.safe_text import plain, shortened
@@ -171,15 +171,15 @@ class Progress:
         known = f", {ratio} so far" if ratio is not None and is_usable else ""
         self.note(f"{place} {self._clock()} {slot.title}: {_outcome(record)}{known}")
 
-    def left(self) -> Left:
+    def left(self) -> Remaining:
         if not self._n_ended:
-            return Left(n_repeats=self._n_left, seconds=None)
+            return Remaining(n_repeats=self._n_left, seconds=None)
         # Repeats of a block end together: time since then counts for the next block.
         each_s = (self._latest_end_s - self._started_s) / self._n_ended
         since_s = time.monotonic() - self._latest_end_s
-        return Left(n_repeats=self._n_left, seconds=max(0.0, each_s * self._n_left - since_s))
+        return Remaining(n_repeats=self._n_left, seconds=max(0.0, each_s * self._n_left - since_s))
 
-    def live(self, moment: Moment) -> str:
+    def live(self, moment: WindowProgress) -> str:
         text = f"round {moment.n_rounds} of {moment.n_all_rounds}: {moment.workload} {moment.strategy} "
         text += f"{_digits(moment.examples_per_s)} examples/s"
         left_s = self.left().seconds

@@ -17,8 +17,9 @@ from harness.host_facts import clock_hz, lock_hash, machine, provenance, reposit
 from harness.measure.collector import Measurement, tcp_fields
 from harness.measure.link import link_of_record
 from harness.provision.accelerators import replicas_on_gpus
-from harness.provision.protocols import Site
-from harness.records.circumstances import (
+from harness.provision.protocols import ClusterFacts
+from harness.records.comparison import comparison_key, differences_s
+from harness.records.conditions import (
     AS_WRITTEN,
     Machine,
     Method,
@@ -28,20 +29,19 @@ from harness.records.circumstances import (
     Repository,
     sharing_text,
 )
-from harness.records.comparison import comparison_key, differences_s
 from harness.records.costs import GpuUse, Link
 from harness.records.outcome import Equivalence, Failure, SavedCheckpoint
 from harness.records.record import Record, StrategyClass
 from harness.records.run_documents import CHECKPOINT
-from harness.run.collected import asked_of
 from harness.run.open_case import CaseRun
 from harness.run.plausibility import implausible_bytes, implausible_rate, implausible_speed, payload_is_bound
+from harness.run.worker_figures import asked_of
 from harness.verification.captures import Capture
 from harness.verification.checks import with_capture
 from strategies.plan.schema import Plan, StepSummary
 
-NOWHERE = Site()
-"""Site of repeats that no workers were started for."""
+NOWHERE = ClusterFacts()
+"""ClusterFacts of repeats that no workers were started for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Origin:
 
 
 def identity(
-    spec: Experiment, run: str, origin: Origin, slot: Slot, site: Site, wall_s: float | None
+    spec: Experiment, run: str, origin: Origin, slot: Slot, facts: ClusterFacts, wall_s: float | None
 ) -> Record:
     """Record of a repeat before any measurement.
 
@@ -85,24 +85,24 @@ def identity(
         workers=case.shape.workers,
         replicas=case.shape.replicas_per_worker,
         status="ok",
-        exposed=site.exposed,
-        provision_s=site.provision_s,
+        exposed=facts.exposed,
+        provision_s=facts.provision_s,
         price_per_hour=None if price is None else price * case.shape.workers,
         link=Link(requested_mbit=case.shape.link.rate_mbit),
         wall_s=wall_s,
         started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
-        method=_method(spec.measure, case, site),
-        machine=site.machine or origin.machine,
+        method=_method(spec.measure, case, facts),
+        machine=facts.machine or origin.machine,
         provenance=replace(
             origin.provenance,
-            image_digest=site.image_digest,
+            image_digest=facts.image_digest,
             workload=_repository(case.workload.file) if case.workload.file else None,
             files=files_of(case),
         ),
     )
 
 
-def _method(measure: Measure, case: Case, site: Site) -> Method:
+def _method(measure: Measure, case: Case, facts: ClusterFacts) -> Method:
     return Method(
         seed=measure.seed,
         steps=measure.steps,
@@ -111,7 +111,7 @@ def _method(measure: Measure, case: Case, site: Site) -> Method:
         batch_rule=measure.batch,
         cores_per_worker=case.shape.cores_per_worker,
         memory_per_worker_bytes=case.shape.memory_bytes,
-        pinned=site.pinned,
+        pinned=facts.pinned,
         rounds=measure.n_rounds,
         window_s=measure.window_s,
         until_ci=None if measure.until is None else measure.until.ratio_ci,
@@ -163,16 +163,16 @@ class RunRecorder:
         return self._verdicts.get(case.id)
 
     def ended(
-        self, slot: Slot, site: Site, capture: Capture, plan: Plan, run: CaseRun, wall_s: float
+        self, slot: Slot, facts: ClusterFacts, capture: Capture, plan: Plan, run: CaseRun, wall_s: float
     ) -> Record:
         case = slot.case
         if run.equivalence is not None and run.equivalence.checked:
             self._verdicts[case.id] = run.equivalence
-        record = identity(self.spec, self.run, self._origin, slot, site, wall_s)
+        record = identity(self.spec, self.run, self._origin, slot, facts, wall_s)
         record = _with_run(record, slot, capture, run)
         record = _with_measurement(record, case, run.measurement)
         record = _with_plan(record, capture, plan)
-        implausibility = _implausibility(record, case, site, capture, plan)
+        implausibility = _implausibility(record, case, facts, capture, plan)
         record = replace(
             record,
             status="ok" if implausibility is None else "implausible",
@@ -182,17 +182,17 @@ class RunRecorder:
                 capture.facts.verdict,
                 is_control=plan.strategy_class == "control",
             ),
-            notes=tuple(_notes(record, site, capture, plan, run)),
+            notes=tuple(_notes(record, facts, capture, plan, run)),
         )
         self._remember_control(record)
         record = replace(record, exposed_comm_s=self._exposed_s(record))
         return replace(record, comparison_key=comparison_key(record))
 
     def failed(
-        self, slot: Slot, site: Site, error: CaseError, wall_s: float | None, plan: Plan | None
+        self, slot: Slot, facts: ClusterFacts, error: CaseError, wall_s: float | None, plan: Plan | None
     ) -> Record:
         return replace(
-            identity(self.spec, self.run, self._origin, slot, site, wall_s),
+            identity(self.spec, self.run, self._origin, slot, facts, wall_s),
             status="failed",
             batch_size=None if plan is None else plan.batch_size,
             aggregation=None if plan is None else asked_of(plan),
@@ -200,10 +200,10 @@ class RunRecorder:
         )
 
     def skipped(
-        self, slot: Slot, kind: str, message: str, stage: str = "run", site: Site = NOWHERE
+        self, slot: Slot, kind: str, message: str, stage: str = "run", facts: ClusterFacts = NOWHERE
     ) -> Record:
         return replace(
-            identity(self.spec, self.run, self._origin, slot, site, None),
+            identity(self.spec, self.run, self._origin, slot, facts, None),
             status="skipped",
             error=Failure(type=kind, message=message, stage=stage),
         )
@@ -303,7 +303,9 @@ def _with_plan(record: Record, capture: Capture, plan: Plan) -> Record:
     )
 
 
-def _implausibility(record: Record, case: Case, site: Site, capture: Capture, plan: Plan) -> str | None:
+def _implausibility(
+    record: Record, case: Case, facts: ClusterFacts, capture: Capture, plan: Plan
+) -> str | None:
     """Reason the figures of a record cannot be right, or None."""
     assert record.link is not None
     assert record.step_s is not None
@@ -319,7 +321,7 @@ def _implausibility(record: Record, case: Case, site: Site, capture: Capture, pl
             flops_per_example=capture.facts.flops_per_example,
             n_workers=case.shape.workers,
             cores_per_worker=case.shape.cores_per_worker,
-            clock_hz=site.clock_hz or clock_hz(),
+            clock_hz=facts.clock_hz or clock_hz(),
             narrow=case.computation.precision != AS_WRITTEN,
         )
         if reason is not None:
@@ -371,8 +373,8 @@ def _checkpoint(slot: Slot, capture: Capture, run: CaseRun) -> SavedCheckpoint |
     )
 
 
-def _notes(record: Record, site: Site, capture: Capture, plan: Plan, run: CaseRun) -> Iterator[str]:
-    yield from site.notes
+def _notes(record: Record, facts: ClusterFacts, capture: Capture, plan: Plan, run: CaseRun) -> Iterator[str]:
+    yield from facts.notes
     yield from plan.notes
     if capture.restored is not None:
         yield capture.restored.note

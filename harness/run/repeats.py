@@ -22,10 +22,10 @@ from harness.records.run_documents import LOGS
 from harness.records.run_folder import RunFolder
 from harness.records.steps_file import Steps
 from harness.run.block import Block, BlockResults
-from harness.run.guards import naming_batch, of_batch, of_faults, storing
+from harness.run.failure_causes import naming_batch_size, run_folder_errors, with_batch_size, with_fault_cause
 from harness.run.open_case import CaseRun, OpenCase
+from harness.run.process_setup import PreparedCase
 from harness.run.progress import Progress
-from harness.run.ready import PreparedCase
 from harness.run.recorder import RunRecorder
 from harness.verification.captures import Capture, Captures, planned_to_run
 from harness.verification.checks import IN_FLOAT64, CaseChecks
@@ -129,8 +129,8 @@ class SlotRunner:
                 if name in results.errors:
                     failed.add(name)
                     plan = ready[name].plan
-                    failure = of_batch(results.errors[name], slot.case.workload_name, plan.batch_size)
-                    failure = of_faults(failure, slot.case.scenario.faults)
+                    failure = with_batch_size(results.errors[name], slot.case.workload_name, plan.batch_size)
+                    failure = with_fault_cause(failure, slot.case.scenario.faults)
                     yield slot, self._failed(slot, failure, plan, wall_s)
                     continue
                 ran = self._decided(slot, ready[name], results.runs[name], bounded[name])
@@ -143,12 +143,12 @@ class SlotRunner:
             require_input(case, self.spec.measure)
             capture, plan = planned_to_run(self.captures, case)
             require_evaluation(capture, case, self.spec.measure)
-            with storing(self.folder.path):
+            with run_folder_errors(self.folder.path):
                 self.folder.begin_repeat(case.id, slot.repeat)
                 self.folder.write_plan(case.id, slot.repeat, plan.model_dump(mode="json"))
                 workers = range(case.shape.workers)
                 logs = [self.folder.worker_log(case.id, slot.repeat, worker) for worker in workers]
-            with naming_batch(case.workload_name, plan.batch_size):
+            with naming_batch_size(case.workload_name, plan.batch_size):
                 bounded = self._checks().bounded(case, capture, plan, repeat=slot.repeat)
                 return self._repeat(slot, capture, plan, logs, n_seats), bounded
 
@@ -252,12 +252,12 @@ class SlotRunner:
 
     def _measured(self, slot: Slot, repeat: PreparedCase, ran: CaseRun, wall_s: float) -> Ended:
         case = slot.case
-        with storing(self.folder.path):
+        with run_folder_errors(self.folder.path):
             self.folder.write_steps(case.id, slot.repeat, ran.measurement.steps)
             if ran.traced is not None and ran.traced.document is not None:
                 self.folder.write_trace(case.id, slot.repeat, ran.traced.document)
-        site = self.cluster.site()
-        record = self.recorder.ended(slot, site, repeat.capture, repeat.plan, ran, wall_s)
+        facts = self.cluster.facts()
+        record = self.recorder.ended(slot, facts, repeat.capture, repeat.plan, ran, wall_s)
         capture_s, reference_s = self.captures.seconds(case, repeat.capture)
         limits = self.timeouts.for_model(repeat.capture.summary, case.shape.n_replicas)
         preparation = Preparation(
@@ -275,7 +275,7 @@ class SlotRunner:
         return CaseChecks(captures=self.captures, known=self.recorder.verdict, keep=keep)
 
     def _write_failure(self, slot: Slot, error: CaseError) -> None:
-        with storing(self.folder.path):
+        with run_folder_errors(self.folder.path):
             self.folder.write_failure(slot.case.id, slot.repeat, error)
 
     def _checkpoint(self, slot: Slot) -> Path | None:
@@ -285,10 +285,10 @@ class SlotRunner:
         self, slot: Slot, error: CaseError, plan: Plan | None = None, wall_s: float | None = None
     ) -> Ended:
         if error.kind == UNSUPPORTED:
-            record = self.recorder.skipped(slot, error.kind, str(error), error.stage, self.cluster.site())
+            record = self.recorder.skipped(slot, error.kind, str(error), error.stage, self.cluster.facts())
             return Ended(record=record)
         self._write_failure(slot, error)
-        return Ended(record=self.recorder.failed(slot, self.cluster.site(), error, wall_s, plan))
+        return Ended(record=self.recorder.failed(slot, self.cluster.facts(), error, wall_s, plan))
 
 
 def _refuse_one_mistake(errors: Sequence[CaseError]) -> None:

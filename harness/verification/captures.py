@@ -21,7 +21,7 @@ from harness.verification.worker import jobs
 from harness.verification.worker.capture import CapturedWorkload, restore
 from harness.verification.worker.capture import capture as capture_workload
 from harness.worker.jobs.after_repeats import evaluate
-from harness.worker.jobs.batches import lay_batches
+from harness.worker.jobs.batches import write_batches
 from harness.worker.process.job import CallsJobs, Job, Result, job_name
 from harness.worker.variable_parts import Array
 from harness.written_values import normalised
@@ -210,7 +210,7 @@ class Captures:
         """Return metrics of a case's workload with these values of its variables."""
         limits = self._timeouts.for_model(capture.summary, 1)
         args = (case, self._seed, str(capture.folder), values)
-        return self._call(evaluate, args, timeout_s=limits.study_s, stage="evaluate")
+        return self._call(evaluate, args, timeout_s=limits.command_s, stage="evaluate")
 
     def seconds(self, case: Case, capture: Capture) -> tuple[float, float]:
         """Seconds that the capture of a case, and its checks before workers begin, took."""
@@ -248,7 +248,7 @@ class Captures:
             limits = self._timeouts.for_model(capture.summary, topology.n_replicas)
             left_s = limits.prepare_s - self._capture_s[capture.folder] - self._check_s[budget]
             started_s = time.monotonic()
-            limit_s = max(1.0, min(limits.study_s, left_s))
+            limit_s = max(1.0, min(limits.command_s, left_s))
             try:
                 return self._call(job, (steps, subject), timeout_s=limit_s, stage="check")
             finally:
@@ -259,7 +259,7 @@ class Captures:
 
     def _capture(self, case: Case, *, compiled_rules: Mapping[str, Rule] | None = None) -> Capture:
         folder = self._folder / f"capture-{next(self._numbers)}"
-        check_s = self._timeouts.study_s if self._n_check_steps else 0.0
+        check_s = self._timeouts.command_s if self._n_check_steps else 0.0
         started_s = time.monotonic()
         facts = self._call(
             capture_workload,
@@ -278,7 +278,7 @@ class Captures:
     def _lay_batches(self, case: Case) -> Path:
         folder = self._folder / f"batches-{next(self._numbers)}"
         args = (case, self._seed, str(folder), self.n_batches, self._n_least)
-        self._call(lay_batches, args, timeout_s=self._timeouts.capture_s, stage="capture")
+        self._call(write_batches, args, timeout_s=self._timeouts.capture_s, stage="capture")
         return folder
 
 

@@ -21,7 +21,7 @@ from harness.verification.verification import CaptureVerdict
 from harness.worker.jobs import training
 from harness.worker.process.messages import CutOff
 from harness.worker.variable_parts import values_of
-from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
+from strategies.plan.schema import COMPARED_WITH_REFERENCE, Plan
 
 CHECK_STEPS = 4
 MORE_CHECK_STEPS = 32
@@ -146,7 +146,7 @@ class CaseChecks:
 
     def reference(self, case: Case, capture: Capture) -> Reference | None:
         # With faults it must not be the reference's.
-        is_held = case.chosen.strategy.strategy_class in HELD_TO_THE_REFERENCE and not case.scenario.faults
+        is_held = case.chosen.strategy.strategy_class in COMPARED_WITH_REFERENCE and not case.scenario.faults
         if self.known(case) is not None or not is_held:
             return None
         return reference_of(self.captures, case, capture, CHECK_STEPS)
@@ -202,7 +202,7 @@ class CaseChecks:
         hidden = (
             equivalence.checked
             and equivalence.equivalent is None
-            and plan.strategy_class in HELD_TO_THE_REFERENCE
+            and plan.strategy_class in COMPARED_WITH_REFERENCE
         )
         if not hidden or case.chosen.strategy.runner != "graph":
             return equivalence

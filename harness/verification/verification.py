@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from harness.verification.reference import ComparedResult, Outcome, Reference
 from harness.verification.separability import Separability
 from harness.verification.verdict import BoundVerdict, Limits, Verdict, named
-from strategies.plan.schema import HELD_TO_THE_REFERENCE, StrategyClass
+from strategies.plan.schema import COMPARED_WITH_REFERENCE, StrategyClass
 
 _FAULT = (
     "capture has changed the step, which is a fault of stratbench and not of the workload: report it with "
@@ -152,7 +152,7 @@ class Verification:
 
     @property
     def is_held_to_the_reference(self) -> bool:
-        return self.strategy_class in HELD_TO_THE_REFERENCE
+        return self.strategy_class in COMPARED_WITH_REFERENCE
 
     @property
     def equivalent(self) -> bool | None:

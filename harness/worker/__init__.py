@@ -1,5 +1,5 @@
 """All that runs on a worker: processes, jobs, sessions, transport and counters.
 
-`process` is an actor, its zygote and the processes forked from it; `jobs` are what these do for the driver,
-with `session`, `transport` and `counters`.
+`process` has the actor, its fork server and the forked processes. These run `jobs` for the driver, with
+`session`, `transport` and `counters`.
 """

@@ -6,7 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from harness.records.safe_text import spelt_out
+from harness.records.safe_text import printable
 from reports.changes.changes import ByBaseline, Change, Changes, Factor, JudgedBy, Verdict
 from reports.pages.markdown import markdown_table, markdown_text
 from reports.quantities import MISSING, Cell, Table, digits, limits, table_of, times
@@ -108,7 +108,7 @@ def to_text(changes: Changes) -> str:
         )
         for case in changes.cases
     ]
-    names = [spelt_out(case.strategy) for case in changes.cases]
+    names = [printable(case.strategy) for case in changes.cases]
     cells = [("strategy", *_COLUMNS), *((name, *row) for name, row in zip(names, rows, strict=True))]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     header, *lines = [
@@ -139,7 +139,7 @@ def to_text(changes: Changes) -> str:
 def _wrapped(text: str, *, indent: int = 0) -> str:
     margin = " " * indent
     return textwrap.fill(
-        spelt_out(text),
+        printable(text),
         _N_COLUMNS,
         initial_indent=margin,
         subsequent_indent=margin,

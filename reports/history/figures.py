@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
-from harness.records.circumstances import Repository
 from harness.records.comparison import RepeatedMean, comparison_key, repeated_mean
+from harness.records.conditions import Repository
 from harness.records.outcome import Equivalence
 from harness.records.record import Record
 from reports.changes.standings import LAYERS, Standing, standings

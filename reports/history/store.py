@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness.records.circumstances import Repository
+from harness.records.conditions import Repository
 from harness.records.contained_files import make_folder
 from reports.history import database
 from reports.history.database import (

@@ -9,7 +9,7 @@ from datetime import date
 
 import numpy as np
 
-from harness.records.safe_text import spelt_out
+from harness.records.safe_text import printable
 from reports.charts.specification import Axis, Event, Line, LineChart
 from reports.history.database import date_of
 from reports.history.figures import METRICS, SECONDS, Metric, Subject
@@ -144,7 +144,7 @@ class ShownSeries:
     @property
     def name(self) -> str:
         """Name of its line in a chart of its workload and metric."""
-        strategy = spelt_out(self.subject.strategy)
+        strategy = printable(self.subject.strategy)
         if self.verdict.state == "missed":
             # Of another lock file there may be one that goes on.
             return f"{strategy}, until {date_of(int(self.past.days[-1]))}"
@@ -215,7 +215,7 @@ def shown_series(
     keys: set[str] = set()
     shown = []
     for each in verdict.series:
-        key = spelt_out(series_name(each))
+        key = printable(series_name(each))
         if key in keys:
             # Another machine, method or lock file, of whose series two may be young at once.
             key = f"{key} ({each.series.subject.comparison_key} {each.series.subject.lock_hash[:12]})"
@@ -255,7 +255,7 @@ def _place(subject: Subject) -> tuple[str, str]:
     """Workload and shape of a section; benchmarks without a workload have their file."""
     is_of_file = subject.metric == SECONDS.name and subject.workload == _BENCHMARKS
     workload = subject.test_file if is_of_file else subject.workload
-    return spelt_out(workload), spelt_out(subject.shape)
+    return printable(workload), printable(subject.shape)
 
 
 def _panels(shown: Sequence[ShownSeries]) -> tuple[Panel, ...]:
@@ -266,7 +266,7 @@ def _panels(shown: Sequence[ShownSeries]) -> tuple[Panel, ...]:
         by_metric.setdefault((order.index(each.metric.name), each.subject.against), []).append(each)
     return tuple(
         Panel(
-            title=METRIC_WORDS[order[number]].title + (f" to {spelt_out(against)}" if against else ""),
+            title=METRIC_WORDS[order[number]].title + (f" to {printable(against)}" if against else ""),
             metric=METRICS[order[number]],
             series=tuple(of_metric[:MOST_LINES]),
             n_left=len(of_metric[MOST_LINES:]),

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.records.safe_text import spelt_out
+from harness.records.safe_text import printable
 from reports.charts.in_page import PageChart, PageCharts, packed
 from reports.history.database import date_of
 from reports.history.figures import METRICS, Lost, Subject
@@ -123,9 +123,9 @@ def _ended_row(series: Series) -> tuple[Cell, ...]:
 
 
 def _names(subject: Subject) -> tuple[Cell, Cell]:
-    of = Cell(text=spelt_out(subject.strategy), note=spelt_out(f"{subject.workload} · {subject.shape}"))
+    of = Cell(text=printable(subject.strategy), note=printable(f"{subject.workload} · {subject.shape}"))
     against = f"to {subject.against}" if subject.against else ""
-    return of, Cell(text=METRIC_WORDS[subject.metric].title, note=spelt_out(against))
+    return of, Cell(text=METRIC_WORDS[subject.metric].title, note=printable(against))
 
 
 def _percent(value: float | None) -> str:
@@ -183,7 +183,7 @@ def _regressions(verdict: NightVerdict, commits: Commits) -> Iterator[Card]:
         of_cause = list(dict.fromkeys(commit for member in cause.members for commit in commits(member)))
         yield Card(
             state="regressed",
-            headline=spelt_out(f"Regressed{since}: {cause.what}"),
+            headline=printable(f"Regressed{since}: {cause.what}"),
             items=tuple(_item(member) for member in cause.members[:_MOST_ITEMS]),
             n_more=len(cause.members[_MOST_ITEMS:]),
             commits=tuple(_clipped(commit) for commit in of_cause[:_MOST_COMMITS]),
@@ -223,7 +223,7 @@ def _without_figure(headline: str, cases: Sequence[Lost]) -> Iterator[Card]:
             state="lost",
             headline=headline,
             items=tuple(
-                (spelt_out(place_name(case)), _clipped(f"{case.status}: {case.message}"))
+                (printable(place_name(case)), _clipped(f"{case.status}: {case.message}"))
                 for case in cases[:_MOST_ITEMS]
             ),
             n_more=len(cases[_MOST_ITEMS:]),
@@ -240,11 +240,11 @@ def _item(verdict: SeriesVerdict) -> tuple[str, str]:
         text = drifting_by(verdict)
     else:
         text = f"last measured on {date_of(int(verdict.series.days[-1]))}"
-    return spelt_out(name), _clipped(text)
+    return printable(name), _clipped(text)
 
 
 def _clipped(text: str) -> str:
-    return spelt_out(text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…")
+    return printable(text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…")
 
 
 MOST_CHARTS = 40
@@ -275,7 +275,7 @@ def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str
     drawn = _drawn(sections, charts, until=verdict.night.day)
     return template("trend.html.j2").render(
         night=verdict.night,
-        experiment=spelt_out(verdict.night.experiment),
+        experiment=printable(verdict.night.experiment),
         code=code_of(verdict.night),
         line=verdict_line(verdict),
         cards=cards(verdict, shown, commits),

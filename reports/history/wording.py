@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.records.circumstances import Repository
-from harness.records.safe_text import spelt_out
+from harness.records.conditions import Repository
+from harness.records.safe_text import printable
 from reports.history.change_points import EARLY_NIGHTS, LEAST_NIGHTS
 from reports.history.database import date_of
 from reports.history.figures import (
@@ -80,7 +80,7 @@ def code_of(night: Night) -> tuple[str, ...]:
     name = "code" if night.experiment == BENCHMARKS else STRATBENCH
     own = Repository(name=name, git_sha=night.git_sha, git_dirty=night.git_dirty)
     return tuple(
-        spelt_out(
+        printable(
             f"{fromkey.name} {fromkey.git_sha[:_SHORT]}"
             f"{' with changes that were not committed' if fromkey.git_dirty else ''}"
         )
@@ -98,7 +98,7 @@ def verdict_line(verdict: NightVerdict) -> str:
     if verdict.series and all(each.state == "new" for each in verdict.series):
         worst.append(": ".join(too_early(verdict.series)))
     because = f" - {'; '.join(worst)}" if worst else ""
-    return spelt_out(f"{verdict.night.name}: {counts or 'no series'}{lost}{because}")
+    return printable(f"{verdict.night.name}: {counts or 'no series'}{lost}{because}")
 
 
 def _named_wrong(wrong: Sequence[Lost]) -> list[str]:
@@ -149,7 +149,7 @@ def further_lines(verdict: NightVerdict, commits: Commits) -> list[str]:
         if each.state == "known"
     ]
     lines += [f"no figure: {place_name(x)}: {x.message}" for x in verdict.lost if not x.is_wrong]
-    return [spelt_out(line) for line in lines]
+    return [printable(line) for line in lines]
 
 
 def document_of(verdict: NightVerdict, commits: Commits) -> dict[str, object]:

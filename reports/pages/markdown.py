@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.records.safe_text import spelt_out
+from harness.records.safe_text import printable
 from reports.pages.sections import Drop, head_of, sections_of, top_warnings
 from reports.quantities import Cell, Table
 from reports.rows.report import Comparison, FaultMatrix, Report
@@ -31,7 +31,7 @@ _BLOCK_START = re.compile(r"^(\d*)([-+=.)](?=[\s=-]|$))")
 
 def markdown_text(text: str) -> str:
     """Text that Markdown shows as it is, on one line, and GitHub without a mention or reference."""
-    escaped = _INERT.sub(_inert, " ".join(spelt_out(text).split()))
+    escaped = _INERT.sub(_inert, " ".join(printable(text).split()))
     return _BLOCK_START.sub(r"\1\\\2", escaped)
 
 

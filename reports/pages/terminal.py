@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from harness.records.safe_text import shortened, spelt_out
+from harness.records.safe_text import printable, shortened
 from reports.marks import LEGEND, SYMBOLS
 from reports.quantities import MISSING, byte_count, digits, limits, link_rate, times
 from reports.rows.figure import Figure, figures_of
@@ -48,7 +48,7 @@ def to_text(report: Report, *, folder: str, with_notes: bool = False) -> str:
     blocks.append(_legend(shown) if with_tables else iter(()))
     if not with_notes:
         blocks.append(_left_out(report, shown, folder))
-    texts = ["\n".join(map(spelt_out, block)) for block in blocks]
+    texts = ["\n".join(map(printable, block)) for block in blocks]
     nothing = [] if report.comparisons else ["no result has been recorded"]
     return "\n\n".join((*nothing, *filter(None, texts)))
 
@@ -83,7 +83,7 @@ def _item(text: str, *, is_whole: bool = False) -> list[str]:
     """Wrap a text, with later lines indented, and cut a very long one."""
     # "n = 3" stays on one line.
     lines = textwrap.wrap(
-        spelt_out(text).replace(" = ", _HELD),
+        printable(text).replace(" = ", _HELD),
         _COLUMNS,
         initial_indent="  ",
         subsequent_indent="    ",
@@ -101,7 +101,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, name: int) 
     Args:
         name: column of the names.
     """
-    safe = [[spelt_out(cell) for cell in row] for row in (columns, *rows)]
+    safe = [[printable(cell) for cell in row] for row in (columns, *rows)]
     short = [
         [cell if i != name or len(cell) <= _LONGEST_NAME else "" for i, cell in enumerate(row)]
         for row in safe

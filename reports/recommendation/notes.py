@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from harness.records.circumstances import AS_WRITTEN
 from harness.records.comparison import PairedRatios, trimmed_mean
+from harness.records.conditions import AS_WRITTEN
 from harness.records.costs import LONG_PREPARATION_S, ObserverEffect
 from harness.records.record import Record
 from reports.quantities import digits, limits, link_rate, times

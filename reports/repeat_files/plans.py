@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from harness.records.record import Record
 from harness.records.run_documents import PLAN
-from harness.records.safe_text import spelt_out
+from harness.records.safe_text import printable
 from harness.records.stored_run import StoreError
 from reports.load import Run, legible
 from reports.rows.evidence import Placement, PlacementLine
@@ -26,9 +26,9 @@ Size: TypeAlias = Annotated[int, Field(ge=0, le=_MOST_WHOLE)]
 Whole: TypeAlias = Annotated[int, Field(ge=-_MOST_WHOLE, le=_MOST_WHOLE)]
 Amount: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 Name: TypeAlias = Annotated[str, AfterValidator(legible)]
-Word: TypeAlias = Annotated[str, Field(max_length=200), AfterValidator(spelt_out)]
+Word: TypeAlias = Annotated[str, Field(max_length=200), AfterValidator(printable)]
 """A name that stratbench or TensorFlow has given, such as a type's."""
-Text: TypeAlias = Annotated[str, Field(max_length=10_000), AfterValidator(spelt_out)]
+Text: TypeAlias = Annotated[str, Field(max_length=10_000), AfterValidator(printable)]
 Shape: TypeAlias = Annotated[tuple[Whole, ...], Field(max_length=254)]
 """TensorFlow knows no more dimensions."""
 

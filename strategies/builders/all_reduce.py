@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 
-from strategies.builders.knobs import KNOBS
+from strategies.builders.shared_params import KNOBS
 from strategies.params import Param, Params
 from strategies.plan.compressors import on_own_transport
 from strategies.plan.payload import most_rows_bytes

@@ -6,7 +6,7 @@ Source: Kim et al. 2019, Parallax: sparsity-aware data parallel training, arXiv:
 from dataclasses import replace
 
 from strategies.builders import all_reduce, parameter_server
-from strategies.builders.knobs import KNOBS
+from strategies.builders.shared_params import KNOBS
 from strategies.params import Params
 from strategies.plan.schema import PlanNode, StepSummary, VariableSummary
 from strategies.topology import Topology

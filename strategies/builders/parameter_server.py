@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from strategies.builders.knobs import KNOBS, first_set
+from strategies.builders.shared_params import KNOBS, first_set
 from strategies.errors import StrategyError
 from strategies.params import Param, Params
 from strategies.plan.execution import Execution

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from strategies.builders import all_reduce, parameter_server
-from strategies.builders.knobs import ALWAYS_MERGED, KNOBS
+from strategies.builders.shared_params import ALWAYS_MERGED, KNOBS
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.params import Param, Params
 from strategies.plan.aggregation import (

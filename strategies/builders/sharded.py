@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from strategies.builders import all_reduce
-from strategies.builders.knobs import KNOBS
 from strategies.builders.partitioned import MIN_BYTES, Cuts, family, near_equal
+from strategies.builders.shared_params import KNOBS
 from strategies.errors import first_few
 from strategies.params import Param, Params
 from strategies.plan.node_rules import is_owned

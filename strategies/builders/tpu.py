@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from strategies.builders.knobs import ALWAYS_MERGED, SYNC_BATCH_NORM
+from strategies.builders.shared_params import ALWAYS_MERGED, SYNC_BATCH_NORM
 from strategies.errors import UnsupportedError, first_few
 from strategies.params import Param, Params
 from strategies.plan.schema import Plan, PlanNode, StepSummary

@@ -19,7 +19,7 @@ from strategies.passes.compression.compressed import (
     RoundedGradients,
 )
 from strategies.passes.parameter_server.asynchronous import AsyncUpdates
-from strategies.passes.parameter_server.packed import PackPulls, PackPushes
+from strategies.passes.parameter_server.packed_messages import PackPulls, PackPushes
 from strategies.passes.parameter_server.placement import Placement
 from strategies.passes.parameter_server.proxy import ProxyVariables
 from strategies.passes.parameter_server.replicated_servers import ReplicatedServers
@@ -30,7 +30,7 @@ from strategies.passes.replicate.broadcast_update_values import BroadcastUpdateV
 from strategies.passes.replicate.contributions import Accumulate, LocalReduce, WorkerMean
 from strategies.passes.replicate.hoist_reads import HoistReads
 from strategies.passes.replicate.replicate import Replicate
-from strategies.passes.robust.gathered import AggregateGathered
+from strategies.passes.robust.aggregate_gathered import AggregateGathered
 from strategies.passes.robust.inject_faults import InjectFaults
 from strategies.passes.run import Pass
 from strategies.passes.task_plan import TaskPlan

@@ -13,7 +13,7 @@ from strategies.plan.faults import Fault
 from strategies.topology import Device, Topology
 
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
-HELD_TO_THE_REFERENCE: frozenset[StrategyClass] = frozenset(("exact", "control"))
+COMPARED_WITH_REFERENCE: frozenset[StrategyClass] = frozenset(("exact", "control"))
 """Classes whose variables must be the reference's; others differ from it by what they are."""
 Synchronizer = Literal[
     "none",

@@ -14,7 +14,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from synthetic_many_cases import write_many_cases
 
 import reports
-from harness.records.circumstances import Machine, Method, Provenance
+from harness.records.conditions import Machine, Method, Provenance
 from harness.records.outcome import StepSeconds
 from harness.records.record import Record, to_json
 from harness.records.run_folder import open_run

@@ -20,7 +20,7 @@ from strategies.capture.capture import capture
 from strategies.errors import StrategyError
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.compressors import Cast
-from strategies.passes.replicate.kept_state import KeptState
+from strategies.passes.replicate.state_variables import StateVariable
 from strategies.plan.compressors import BY_NAME
 from strategies.plan.schema import Compression, Plan, StepSummary
 from strategies.program import Program
@@ -194,9 +194,9 @@ def test_what_workers_sent_and_kept_of_parts_is_the_sum_of_all_gradients(steady,
 def test_feedback_that_is_dropped_is_noticed(steady, monkeypatch, strategy, compressor):
     plan = plan_of(steady, strategy, compressor)
     exact = Totals.of(steady, plan_of(steady, strategy, None))
-    keep = KeptState.keep
+    keep = StateVariable.keep
     with monkeypatch.context() as patch:
-        patch.setattr(KeptState, "keep", lambda state, _: keep(state, state.value))
+        patch.setattr(StateVariable, "keep", lambda state, _: keep(state, state.value))
         forgetful = programs_of(steady.step, plan)
     assert Totals.of(steady, plan).missing(exact) < 1e-3
     assert Totals.of(steady, plan, forgetful).missing(exact) > 0.1
@@ -344,8 +344,8 @@ def test_training_reaches_the_loss_of_uncompressed_training(training, uncompress
 
 
 def test_training_without_feedback_does_not_get_there(training, uncompressed_loss, monkeypatch):
-    keep = KeptState.keep
+    keep = StateVariable.keep
     with monkeypatch.context() as patch:
-        patch.setattr(KeptState, "keep", lambda state, _: keep(state, state.value))
+        patch.setattr(StateVariable, "keep", lambda state, _: keep(state, state.value))
         forgetful = programs_of(training.step, training.plan("topk"))
     assert training.last_loss(forgetful) > 1.5 * uncompressed_loss

@@ -11,7 +11,7 @@ pytest.importorskip("tensorflow")
 from cases import Case
 
 from strategies.plan.schema import Partition, Plan, StepSummary
-from strategies.users_plans import read_plan
+from strategies.user_strategies import read_plan
 
 DRAWS = (
     ("ps", "word-lm", "adagrad", (1, 2)),

@@ -20,7 +20,7 @@ from strategies.passes.partition import parts as part_nodes
 from strategies.passes.pass_order import passes_of
 from strategies.plan.schema import Partition
 from strategies.planner import topology_of
-from strategies.users_plans import read_plan
+from strategies.user_strategies import read_plan
 
 
 def cut_of(plan):

@@ -18,7 +18,7 @@ from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.verification.worker.capture import capture
 from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.jobs.arithmetic import types_of_products
-from harness.worker.jobs.batches import lay_batches, read_batches
+from harness.worker.jobs.batches import read_batches, write_batches
 from harness.worker.process.job import JobState
 from harness.worker.session.capture_store import InitialValues, in_float64, load_step
 from strategies.tf_bridge.float64 import step_in_float64
@@ -40,7 +40,7 @@ def captured(folder: Path, result: str, precision: Any, *, float64: bool = True,
     at = folder / f"{result}-{precision}-{float64}"
     state = JobState()
     facts = capture(state, case, 0, str(at / "capture"), 2, 0, None)
-    lay_batches(state, case, 0, str(at / "batches"), N_STEPS, N_STEPS)
+    write_batches(state, case, 0, str(at / "batches"), N_STEPS, N_STEPS)
     step, batches = load_step(at / "capture"), read_batches(at / "batches")
     return Checked(
         step=step_in_float64(step) if float64 else step,

@@ -14,7 +14,7 @@ from strategies.passes.pass_order import passes_of
 from strategies.passes.run import run_passes
 from strategies.planner import topology_of
 from strategies.registry import make_plan
-from strategies.users_plans import read_plan
+from strategies.user_strategies import read_plan
 
 
 def tpu_plan(case, replicas, **params):

@@ -11,7 +11,7 @@ from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.verification.worker.capture import capture
 from harness.worker.jobs import batches
-from harness.worker.jobs.batches import lay_batches
+from harness.worker.jobs.batches import write_batches
 from harness.worker.process.job import JobState
 from harness.worker.session.capture_store import load_step
 
@@ -62,7 +62,7 @@ def write(folder: Path, mine: str) -> Path:
 
 def try_out(example: Case, folder: Path) -> None:
     capture(JobState(), example, 0, str(folder / "capture"), example.shape.n_replicas, 0, None)
-    lay_batches(JobState(), example, 0, str(folder / "batches"), 2, 1)
+    write_batches(JobState(), example, 0, str(folder / "batches"), 2, 1)
 
 
 def mine(method: str, *lines: str) -> str:
@@ -207,7 +207,7 @@ def test_a_batch_that_does_not_suffice_for_one_shape_is_captured_for_the_others(
         == 8
     )
     with pytest.raises(UsageError, match="must give each of 9 replicas an example, got 8"):
-        lay_batches(JobState(), example, 0, str(tmp_path / "batches"), 2, 1)
+        write_batches(JobState(), example, 0, str(tmp_path / "batches"), 2, 1)
 
 
 def test_a_batch_that_memory_cannot_hold_is_refused_before_it_is_made(
@@ -215,10 +215,10 @@ def test_a_batch_that_memory_cannot_hold_is_refused_before_it_is_made(
 ) -> None:
     example = case(write(tmp_path, "Mine = Good"))
     monkeypatch.setattr(batches.os_process, "available_memory_bytes", lambda: 16 * 8 * 2)
-    lay_batches(JobState(), example, 0, str(tmp_path / "fits"), 2, 1)
+    write_batches(JobState(), example, 0, str(tmp_path / "fits"), 2, 1)
     message = r"Mine.batch_size: must fit in memory, got 8"
     with pytest.raises(CaseError, match=message) as caught:
-        lay_batches(JobState(), example, 0, str(tmp_path / "batches"), 2, 2)
+        write_batches(JobState(), example, 0, str(tmp_path / "batches"), 2, 2)
     assert caught.value.kind == "out-of-memory"
 
 

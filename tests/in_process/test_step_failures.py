@@ -14,7 +14,7 @@ from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.verification.worker.capture import capture
 from harness.verification.worker.jobs import StoredSteps, reference, verify
-from harness.worker.jobs.batches import lay_batches
+from harness.worker.jobs.batches import write_batches
 from harness.worker.process.job import JobState
 from strategies.registry import make_plan
 from strategies.topology import Topology
@@ -105,7 +105,7 @@ def laid(folder: Path, name: str):
         shape=ClusterShape(workers=2),
     )
     captured = capture(JobState(), case, 0, str(folder / "capture"), 2, 0, None)
-    lay_batches(JobState(), case, 0, str(folder / "batches"), 2, 2)
+    write_batches(JobState(), case, 0, str(folder / "batches"), 2, 2)
     return captured.summary, StoredSteps(capture=folder / "capture", batches=folder / "batches", n_steps=2)
 
 

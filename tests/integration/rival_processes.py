@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 
 from harness.experiment.cases import Case
-from harness.provision.child_processes import SoloWorkers
+from harness.planned_target import SEED
+from harness.provision.child_processes import LocalWorkers
 from harness.provision.protocols import ProcessSet
-from harness.run.ready import serving_processes
-from harness.study import SEED
+from harness.run.process_setup import serving_processes
 from harness.verification.captures import Capture
 from harness.worker.jobs.batches import stage_batches
 from harness.worker.jobs.distributed.compiled_replicas import open_replicas
@@ -40,7 +40,7 @@ def started(
     n_workers = len(plan.replicas_per_task)
     own = partial(start_cluster if coordinated else start_distribution, plan=plan)
     with serving_processes(
-        SoloWorkers(folder=folder),
+        LocalWorkers(folder=folder),
         [folder / f"worker-{task}.log" for task in range(n_workers)],
         n_devices=plan.replicas_per_task,
         server=server or own,

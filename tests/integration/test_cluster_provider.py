@@ -142,7 +142,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         environment=NODE_VARIABLES,
     )
     try:
-        with leftovers.guarded(RUN), containers.networks(client, place) as between:
+        with leftovers.removed_after_driver(RUN), containers.networks(client, place) as between:
             try:
                 head = containers.start_head(client, place, between)
                 cores = sorted(os.sched_getaffinity(0))
@@ -200,7 +200,7 @@ def test_a_run_is_checked_and_its_files_travel(nodes: Nodes, tmp_path: Path) -> 
     for case in (user / "out" / "cases").iterdir():
         assert {"worker-0.log", "worker-1.log", "checkpoint"} <= {path.name for path in case.glob("0/*")}
         assert (case / "0" / "checkpoint" / "checkpoint").is_file()
-    assert (user / "out" / "logs" / "zygote-1.log").is_file()
+    assert (user / "out" / "logs" / "fork-server-1.log").is_file()
     secret = nodes.token.read_bytes()
     assert not [path for path in (user / "out").rglob("*") if path.is_file() and secret in path.read_bytes()]
     assert nodes.left() == []

@@ -93,7 +93,7 @@ class TestJobs:
     def test_processes_are_pinned_to_cores_of_their_own(
         self, cluster: Cluster, processes: ProcessSet
     ) -> None:
-        if not cluster.site().pinned:
+        if not cluster.facts().pinned:
             pytest.skip("fewer than two cores")
         first, second = processes.call(probe_jobs.affinity, [(), ()], timeout_s=LONG_S)
         assert isinstance(first, set)
@@ -185,19 +185,19 @@ class TestFailures:
         assert "wait_for_ever" in caught.value.__notes__[0]
         assert all(is_dead(pid) for pid in processes.pids)
 
-    @pytest.mark.parametrize("victim", ["zygote", "actor"])
+    @pytest.mark.parametrize("victim", ["fork server", "actor"])
     def test_a_killed_zygote_or_actor_is_noticed_and_replaced(
         self, cluster: Cluster, tmp_path: Path, victim: str, capfd: pytest.CaptureFixture[str]
     ) -> None:
         logs = [tmp_path / f"worker-{k}.log" for k in range(2)]
         facts = cluster.wait_ready(2)[1]
         with cluster.open_session(range(2), logs) as opened:
-            pid = facts.zygote_pid if victim == "zygote" else facts.pid
+            pid = facts.fork_server_pid if victim == "fork server" else facts.pid
             thread = kill_when_waiting(pid, logs[1])
             with pytest.raises(WorkerFailure, match=f"worker 1: its {victim}"):
                 opened.call(probe_jobs.wait_for_ever, [(), ()], timeout_s=NEVER_S)
             thread.join()
-            for left in (facts.zygote_pid, *opened.pids):
+            for left in (facts.fork_server_pid, *opened.pids):
                 eventually(functools.partial(is_dead, left), LONG_S, f"{left} ends")
         with cluster.open_session(range(2), logs) as opened:
             assert opened.call(probe_jobs.add, [(1, 2), (3, 4)], timeout_s=LONG_S) == [3, 7]

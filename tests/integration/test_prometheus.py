@@ -18,9 +18,9 @@ from prometheus_programs import program
 from waiting import eventually
 
 from harness.errors import UsageError
-from harness.measure.live import Left, Moment
+from harness.measure.live import Remaining, WindowProgress
 from harness.measure.prometheus import listen, push_newest, serve_metrics
-from harness.records.circumstances import Method
+from harness.records.conditions import Method
 from harness.records.outcome import Equivalence
 from harness.records.record import Record
 from harness.records.steps_file import Steps
@@ -87,8 +87,8 @@ def steps() -> Steps:
     )
 
 
-def moment(case: str, strategy: str) -> Moment:
-    return Moment(
+def moment(case: str, strategy: str) -> WindowProgress:
+    return WindowProgress(
         experiment="night",
         case=case,
         workload="w",
@@ -141,10 +141,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with serve_metrics(listener, "night", repeat_gauges(), print) as exporter:
             for record, name in ((ALONE, "single"), (SERVED, "ps:sync=true")):
                 exporter.window(moment(record.case, name))
-                exporter.ended(record, steps(), Left(n_repeats=3, seconds=42.0))
+                exporter.ended(record, steps(), Remaining(n_repeats=3, seconds=42.0))
             for record in (NARROW_ALONE, NARROW_SERVED):
-                exporter.ended(record, steps(), Left(n_repeats=3, seconds=42.0))
-            exporter.ended(FAILED, None, Left(n_repeats=2, seconds=21.0))
+                exporter.ended(record, steps(), Remaining(n_repeats=3, seconds=42.0))
+            exporter.ended(FAILED, None, Remaining(n_repeats=2, seconds=21.0))
             shipped = (COMPOSE / "prometheus.yml").read_text()
             assert "127.0.0.1:9464" in shipped
             (folder / "prometheus.yml").write_text(shipped.replace("127.0.0.1:9464", f"127.0.0.1:{target}"))

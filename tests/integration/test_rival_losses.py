@@ -10,9 +10,9 @@ from harness.cluster import ClusterShape
 from harness.errors import CaseError
 from harness.experiment.cases import Case
 from harness.experiment.references import WorkloadRef, parse_strategy
+from harness.planned_target import SEED
 from harness.provision.child_processes import child_process
 from harness.provision.protocols import ProcessSet
-from harness.study import SEED
 from harness.verification.captures import Captures, planned
 from harness.verification.checks import first_steps, reference_of
 from harness.verification.verdict import Verdict

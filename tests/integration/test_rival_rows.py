@@ -13,8 +13,8 @@ from rival_processes import make_ready, started
 from harness.cluster import ClusterShape
 from harness.experiment.cases import Case
 from harness.experiment.references import WorkloadRef, parse_strategy
+from harness.planned_target import SEED
 from harness.provision.child_processes import child_process
-from harness.study import SEED
 from harness.verification.captures import Captures, planned
 from harness.worker.jobs import training
 from harness.worker.jobs.batches import read_batches

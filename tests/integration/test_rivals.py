@@ -14,9 +14,9 @@ from watched_run import records, watched
 
 from harness.experiment.references import parse_strategy, parse_workload
 from harness.measure.timeouts import USUAL
+from harness.planned_target import PlannedTarget, study
 from harness.provision.protocols import ProcessSet
 from harness.requests import Target
-from harness.study import TargetStudy, study
 from harness.verification.checks import first_steps
 from harness.worker.process.job import Job
 
@@ -250,7 +250,7 @@ def test_every_worker_takes_its_own_share_of_each_batch_in_turn(
 
 
 @contextmanager
-def processes_of(opened: TargetStudy, break_it: Job[None] | None) -> Iterator[ProcessSet]:
+def processes_of(opened: PlannedTarget, break_it: Job[None] | None) -> Iterator[ProcessSet]:
     with started(opened.plan, opened.folder, break_it) as processes:
         make_ready(processes, opened.case, opened.capture, opened.plan, opened.batches)
         yield processes

@@ -90,7 +90,7 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]
         environment=NODE_VARIABLES,
     )
     try:
-        with leftovers.guarded(RUN), containers.networks(client, place) as between:
+        with leftovers.removed_after_driver(RUN), containers.networks(client, place) as between:
             try:
                 head = containers.start_head(client, place, between)
                 # What comes first in any order is not what is to be taken.

@@ -16,9 +16,9 @@ from rival_processes import make_ready, started
 from harness.errors import CaseError
 from harness.experiment.references import parse_strategy, parse_workload
 from harness.measure.timeouts import USUAL
+from harness.planned_target import PlannedTarget, study
 from harness.provision.protocols import ProcessSet
 from harness.requests import Target
-from harness.study import TargetStudy, study
 from harness.verification.checks import first_steps
 from harness.worker.jobs.distributed import compiled_replicas
 from harness.worker.jobs.distributed.compiled_replicas import open_replicas
@@ -38,13 +38,13 @@ RIVAL, OWN = "tf-tpu", "tpu-replicate:steps_per_loop=3"
 
 
 @pytest.fixture(scope="module", params=[RIVAL, OWN])
-def opened(request: pytest.FixtureRequest) -> Iterator[TargetStudy]:
+def opened(request: pytest.FixtureRequest) -> Iterator[PlannedTarget]:
     with opened_study(request.param) as study_of_strategy:
         yield study_of_strategy
 
 
 @contextmanager
-def opened_study(strategy: str, workload: str = "digits-mlp:units=16") -> Iterator[TargetStudy]:
+def opened_study(strategy: str, workload: str = "digits-mlp:units=16") -> Iterator[PlannedTarget]:
     target = Target(
         workload=parse_workload(workload, field="workload"),
         strategy=parse_strategy(strategy, field="strategy"),
@@ -58,19 +58,19 @@ def opened_study(strategy: str, workload: str = "digits-mlp:units=16") -> Iterat
             yield opened
 
 
-def on_cpus(opened: TargetStudy, break_it: Job[None] | None) -> AbstractContextManager[ProcessSet]:
+def on_cpus(opened: PlannedTarget, break_it: Job[None] | None) -> AbstractContextManager[ProcessSet]:
     server = partial(tpu_jobs.start_on_cpus, plan=opened.plan)
     return started(opened.plan, opened.folder, break_it, server)
 
 
-def described(opened: TargetStudy) -> AbstractContextManager[ProcessSet]:
+def described(opened: PlannedTarget) -> AbstractContextManager[ProcessSet]:
     server = partial(tpu_jobs.start_described, plan=opened.plan)
     return started(opened.plan, opened.folder, tpu_jobs.only_trace, server)
 
 
 @pytest.mark.parametrize("broken", [False, True])
 def test_the_step_computes_what_the_reference_does_with_cpus_in_the_place_of_tpus(
-    opened: TargetStudy, broken: bool
+    opened: PlannedTarget, broken: bool
 ) -> None:
     of_rival = opened.plan.strategy == RIVAL
     breaking = probe_jobs.halve_shares if of_rival else tpu_jobs.drop_sums_of_replicas
@@ -115,7 +115,7 @@ def test_examples_of_unknown_shape_are_refused_before_anything_is_made() -> None
         compiled_replicas._require_known_shapes(step)
 
 
-def test_a_host_without_tpus_fails_with_what_it_takes(opened: TargetStudy) -> None:
+def test_a_host_without_tpus_fails_with_what_it_takes(opened: PlannedTarget) -> None:
     with (
         pytest.raises(CaseError, match=r"TPUs not found.*TARGET=tpu") as raised,
         started(opened.plan, opened.folder),

@@ -18,8 +18,8 @@ from harness.measure.collector import Measurement, Meter
 from harness.provision import local
 from harness.provision.failures import WorkerFailure
 from harness.provision.protocols import Cluster, ProcessSet
-from harness.run.collected import variable_bytes
-from harness.run.ready import join_ring, serving_processes
+from harness.run.process_setup import join_ring, serving_processes
+from harness.run.worker_figures import variable_bytes
 from harness.worker.jobs import rendezvous
 from harness.worker.jobs import training as jobs
 from strategies.plan.schema import Plan

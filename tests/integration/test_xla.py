@@ -11,9 +11,9 @@ from harness.experiment.cases import Case
 from harness.experiment.model import Computation
 from harness.experiment.references import WorkloadRef, parse_strategy
 from harness.measure.timeouts import USUAL
-from harness.provision.child_processes import SoloWorkers, child_process
-from harness.run.ready import PreparedCase, ready_processes
-from harness.study import SEED
+from harness.planned_target import SEED
+from harness.provision.child_processes import LocalWorkers, child_process
+from harness.run.process_setup import PreparedCase, ready_processes
 from harness.verification.captures import Captures, planned, planned_to_run
 from harness.verification.checks import first_steps, reference_of
 from harness.worker.jobs.xla import compiled_clusters
@@ -65,7 +65,7 @@ def test_clusters_are_compiled_and_steps_are_equivalent(
     case = case_of(workload, strategy)
     prepared = prepared_of(captures, case, tmp_path)
     reference = reference_of(captures, case, prepared.capture, N_STEPS)
-    with ready_processes(SoloWorkers(folder=tmp_path), prepared, USUAL) as (processes, _):
+    with ready_processes(LocalWorkers(folder=tmp_path), prepared, USUAL) as (processes, _):
         verdict = reference.judge(first_steps(processes, N_STEPS))
         result = processes.call(compiled_clusters, [(1,)] * 2, timeout_s=120)
     assert verdict.equivalent, verdict.reason
@@ -79,7 +79,7 @@ def test_clusters_are_compiled_and_steps_are_equivalent(
 
 def test_without_it_nothing_is_compiled(captures: Captures, tmp_path: Path) -> None:
     prepared = prepared_of(captures, case_of("digits-mlp", "all-reduce", xla=False), tmp_path)
-    with ready_processes(SoloWorkers(folder=tmp_path), prepared, USUAL) as (processes, _):
+    with ready_processes(LocalWorkers(folder=tmp_path), prepared, USUAL) as (processes, _):
         result = processes.call(compiled_clusters, [(1,)] * 2, timeout_s=120)
     assert [notes.n_clusters for notes in result] == [0, 0]
 

@@ -17,7 +17,7 @@ from harness.measure.timeouts import timeouts
 from harness.requests import PlanRequest
 
 if TYPE_CHECKING:
-    from harness.study import Planned
+    from harness.planned_target import Planned
     from strategies.plan.schema import Partition, PlanNode
     from strategies.tpu_slices import SliceCost, Torus, TpuSlice
 

@@ -22,7 +22,7 @@ from harness.requests import Target, VerifyRequest
 from harness.verification.verdict import named
 
 if TYPE_CHECKING:
-    from harness.study import Verified
+    from harness.planned_target import Verified
     from harness.verification.reference import ComparedResult
     from harness.verification.verdict import VariableVerdict
     from harness.verification.verification import Verification

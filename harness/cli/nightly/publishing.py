@@ -17,7 +17,7 @@ from harness.errors import EXIT_CASE, EXIT_OK, EXIT_REGRESSION, StoreError, Usag
 from harness.experiment.references import file_of
 from harness.host_facts import checkout_of, commits_between, own_checkout
 from harness.measure.prometheus import NightFigures, SeriesFigure, night_page
-from harness.records.circumstances import Repository
+from harness.records.conditions import Repository
 from reports.history import wording
 from reports.history.database import HistoryError
 from reports.history.figures import BENCHMARKS

@@ -35,7 +35,7 @@ class _Archive:
     files: Listing
 
 
-class TravellingFiles:
+class SyncedFiles:
     """Transfers files of one run; see `harness.provision.ray.actors.Files`.
 
     Args:

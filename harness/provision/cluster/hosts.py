@@ -24,7 +24,7 @@ from harness.provision.hosts import Hosts
 from harness.provision.ray.client import Head
 from harness.provision.source_hash import source_hash, version
 from harness.provision.temporary_folder import owned, reap
-from harness.records.circumstances import Machine
+from harness.records.conditions import Machine
 from harness.worker.process.os_process import boot_id
 
 _ANY_PORT = 9  # nothing is sent there

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from harness.cluster import ClusterShape, Connection
 from harness.provision.failures import HEAD_GONE, ProvisionError, RayEndedError
-from harness.provision.hosts import Seat
-from harness.provision.protocols import USUAL_START, Site, StartOptions
+from harness.provision.hosts import WorkerSetup
+from harness.provision.protocols import USUAL_START, ClusterFacts, StartOptions
 from harness.provision.ray.settings import chatter_in, ray_environment
 from harness.provision.temporary_folder import PREFIX, reap, run_folder
 from harness.provision.worker_environment import process_variables
@@ -49,7 +49,7 @@ def start(
         stack.enter_context(chatter_in(log_dir / f"ray-{run_id}.log"))
         head = stack.enter_context(_connected(shape.connection))
 
-        from harness.provision.cluster.file_sync import SCRATCH, TravellingFiles, tree_name
+        from harness.provision.cluster.file_sync import SCRATCH, SyncedFiles, tree_name
         from harness.provision.cluster.hosts import ClusterHosts
         from harness.provision.cluster.placement import await_room, placed, require_nodes
         from harness.provision.ray.pool import RayCluster
@@ -61,7 +61,7 @@ def start(
         hosts = ClusterHosts(head, group, shape, lambda: require_nodes(shape), folder, below)
         stack.callback(hosts.stop)
         hosts.start()
-        files = TravellingFiles(
+        files = SyncedFiles(
             folder, hosts.agents, [log_dir, *writes], [] if token is None else [token], head.call
         )
         files.ship(reads)
@@ -69,7 +69,7 @@ def start(
             _seats(shape, folder, log_dir),
             hosts=hosts,
             scratch=folder / SCRATCH,
-            site=lambda: _site(hosts, shape.workers),
+            facts=lambda: _facts(hosts, shape.workers),
             started_s=started_s,
             options=options,
             files=files,
@@ -78,17 +78,17 @@ def start(
         yield cluster
 
 
-def _seats(shape: ClusterShape, folder: Path, logs: Path) -> list[Seat]:
+def _seats(shape: ClusterShape, folder: Path, logs: Path) -> list[WorkerSetup]:
     from harness.provision.cluster.file_sync import tree_name
     from harness.provision.cluster.tpu_slices import actor_options
 
     environment = process_variables(folder, shape.hardware, folder / "tmp")
     return [
-        Seat(
+        WorkerSetup(
             resources=actor_options(shape),
             environment=environment,
-            log=logs / f"zygote-{worker}.log",
-            remote_log=folder / tree_name(logs) / f"zygote-{worker}.log",
+            log=logs / f"fork-server-{worker}.log",
+            remote_log=folder / tree_name(logs) / f"fork-server-{worker}.log",
             folder=folder / tree_name(Path.cwd()),
             has_probe=True,
         )
@@ -153,7 +153,7 @@ def _token_file(connection: Connection) -> Path | None:
     return path.absolute()
 
 
-def _site(hosts: "ClusterHosts", n_workers: int) -> Site:
+def _facts(hosts: "ClusterHosts", n_workers: int) -> ClusterFacts:
     nodes = hosts.facts
     n_nodes = len({node.node_id for node in nodes})
     is_pinned = all(hosts.cores(worker) is not None for worker in range(n_workers))
@@ -164,7 +164,7 @@ def _site(hosts: "ClusterHosts", n_workers: int) -> Site:
         notes.append("workers share cores: a machine of the cluster has fewer than its workers asked for")
     if len({(n.machine.cpu_model, n.machine.n_cores, n.machine.architecture) for n in nodes}) > 1:
         notes.append("workers are on machines that differ; the record names that of worker 0")
-    return Site(
+    return ClusterFacts(
         notes=tuple(notes),
         pinned=is_pinned,
         exposed=True,  # other users of the cluster are on its network

@@ -111,7 +111,7 @@ class ContainerHosts(Hosts):
         self._start_workers(failed)
         return failed
 
-    def condemn(self, worker: int) -> None:
+    def mark_failed(self, worker: int) -> None:
         self._condemned.add(worker)
 
     def admit(self, folder: Path) -> None:

@@ -27,12 +27,12 @@ def labels_of(run_id: str, role: str) -> dict[str, str]:
 
 
 @contextmanager
-def guarded(run_id: str) -> Iterator[None]:
+def removed_after_driver(run_id: str) -> Iterator[None]:
     """Start a separate process that removes the remains of a run, however this one ends."""
     # Processes with the run's folder in their environment end with the folder; this one must go on.
     environment = {name: value for name, value in os.environ.items() if name != RUN_FOLDER_VARIABLE}
     guard = subprocess.Popen(
-        module_command("harness.provision.docker.guard", run_id),
+        module_command("harness.provision.docker.container_cleanup", run_id),
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

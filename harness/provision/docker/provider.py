@@ -30,9 +30,9 @@ from harness.provision.docker.engine import (
 )
 from harness.provision.docker.hosts import ContainerHosts, log_of_host
 from harness.provision.failures import ProvisionError
-from harness.provision.hosts import Seat
+from harness.provision.hosts import WorkerSetup
 from harness.provision.local import core_sets
-from harness.provision.protocols import USUAL_START, Site, StartOptions
+from harness.provision.protocols import USUAL_START, ClusterFacts, StartOptions
 from harness.provision.ray.settings import NODE_VARIABLES, chatter_in, ray_environment, write_token
 from harness.provision.temporary_folder import reap, run_folder
 from harness.provision.worker_environment import process_variables
@@ -77,10 +77,10 @@ def start(
         from harness.provision.ray.pool import RayCluster
 
         seats = [
-            Seat(
+            WorkerSetup(
                 resources={"num_cpus": 0},
                 environment=process_variables(folder, shape.hardware, _IN_CONTAINER, limits[worker].devices),
-                log=log_dir / f"zygote-{worker}.log",
+                log=log_dir / f"fork-server-{worker}.log",
                 host_log=log_of_host(log_dir, f"worker-{worker}"),
                 folder=place.current,
                 has_probe=True,
@@ -91,7 +91,7 @@ def start(
             seats,
             hosts=hosts,
             scratch=place.scratch,
-            site=lambda: Site(pinned=True, exposed=False, image_digest=str(image.id)),
+            facts=lambda: ClusterFacts(pinned=True, exposed=False, image_digest=str(image.id)),
             started_s=started_s,
             options=options,
         )
@@ -145,7 +145,7 @@ def _running(
     client: docker.DockerClient, place: RunPlace, limits: Sequence[ContainerLimits], log_dir: Path
 ) -> Iterator[ContainerHosts]:
     with ExitStack() as stack:
-        stack.enter_context(leftovers.guarded(place.run_id))
+        stack.enter_context(leftovers.removed_after_driver(place.run_id))
         between = stack.enter_context(containers.networks(client, place))
         hosts = ContainerHosts(client, place, between, limits, log_dir)
         stack.callback(hosts.stop)

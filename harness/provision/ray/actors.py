@@ -6,7 +6,7 @@ from typing import Protocol
 import ray
 from ray.exceptions import RayActorError, RayError
 
-from harness.provision.hosts import Hosts, Seat
+from harness.provision.hosts import Hosts, WorkerSetup
 from harness.provision.protocols import StartOptions
 from harness.provision.ray.client import while_up
 from harness.worker.process.actor import Worker
@@ -35,7 +35,7 @@ class ActorHandle(Protocol):
     unreachable: _RemoteMethod
 
 
-def start_actor(seat: Seat, options: StartOptions, hosts: Hosts, worker: int) -> ActorHandle:
+def start_actor(seat: WorkerSetup, options: StartOptions, hosts: Hosts, worker: int) -> ActorHandle:
     """Ask Ray for the actor of one worker on its host; it imports while the caller goes on."""
     remote = ray.remote(Worker).options(
         max_concurrency=_CONCURRENT_CALLS,

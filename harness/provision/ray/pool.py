@@ -12,8 +12,8 @@ from ray.exceptions import RayError
 
 from harness.cluster import Limits
 from harness.provision.failures import Awaited, failure_of
-from harness.provision.hosts import Files, Hosts, Seat, SharedFiles
-from harness.provision.protocols import Site, StartOptions
+from harness.provision.hosts import Files, Hosts, SharedFiles, WorkerSetup
+from harness.provision.protocols import ClusterFacts, StartOptions
 from harness.provision.ray.actors import (
     ANSWER_MARGIN_S,
     CHECK_S,
@@ -37,25 +37,25 @@ class RayCluster:
         seats: one for each worker.
         hosts: hosts of the workers.
         scratch: folder that all workers see.
-        site: returns current facts about the workers; notes on forks and `provision_s` are added to them.
+        facts: returns current facts about the workers; notes on forks and `provision_s` are added to them.
         started_s: time of the request for them, on the monotonic clock.
         files: transfer of files; None if workers share the driver's file system.
     """
 
     def __init__(
         self,
-        seats: Sequence[Seat],
+        seats: Sequence[WorkerSetup],
         *,
         hosts: Hosts,
         scratch: Path,
-        site: Callable[[], Site],
+        facts: Callable[[], ClusterFacts],
         started_s: float,
         options: StartOptions,
         files: Files | None = None,
     ) -> None:
         self._files = files or SharedFiles()
         self.scratch = scratch
-        self._site = site
+        self._facts = facts
         self._n_threads: dict[int, int] = {}
         self._hosts = hosts
         self._seats = tuple(seats)
@@ -69,12 +69,12 @@ class RayCluster:
             worker: start_actor(seat, options, hosts, worker) for worker, seat in enumerate(self._seats)
         }
 
-    def site(self) -> Site:
+    def facts(self) -> ClusterFacts:
         is_ready = len(self._ready_s) == len(self._seats)
-        site = self._site()
+        facts = self._facts()
         return replace(
-            site,
-            notes=(*site.notes, *self._hazards()),
+            facts,
+            notes=(*facts.notes, *self._hazards()),
             provision_s=max(self._ready_s.values()) - self._started_s if is_ready else None,
         )
 
@@ -108,7 +108,7 @@ class RayCluster:
             replies = self._ask(range(n_workers), lambda actor, _: actor.facts.remote(), preload_s)
         facts = [self._up(worker, reply) for worker, reply in enumerate(replies)]
         self._n_threads.update(
-            {worker: worker_facts.n_zygote_threads for worker, worker_facts in enumerate(facts)}
+            {worker: worker_facts.n_fork_server_threads for worker, worker_facts in enumerate(facts)}
         )
         ports = {worker: worker_facts.probe_port for worker, worker_facts in enumerate(facts)}
         self._probe_ports.update({worker: port for worker, port in ports.items() if port is not None})
@@ -142,7 +142,7 @@ class RayCluster:
             stack.callback(kill_processes, self._actors, pids, self._hosts)
             logs = {w: str(self._files.seen(path)) for w, path in zip(workers, log_paths, strict=True)}
             asked_s = time.monotonic()
-            # A worker that forks waits for its zygote first.
+            # A worker that forks waits for its fork server first.
             limit_s = self._options.preload_s + self._options.fork_s
             replies = self._ask(workers, lambda actor, worker: actor.fork.remote(logs[worker]), limit_s)
             pids.update(

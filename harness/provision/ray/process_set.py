@@ -111,8 +111,8 @@ class RayProcessSet:
         worker, value = min(failed.items(), key=lambda item: (_rank(item[1]), item[0]))
         if isinstance(value, CutOff) and value.peer is not None:
             # It is unknown which of the two has lost its network.
-            self._hosts.condemn(worker)
-            self._hosts.condemn(value.peer)
+            self._hosts.mark_failed(worker)
+            self._hosts.mark_failed(value.peer)
         rank = self._workers.index(worker)
         awaited = Awaited(
             worker=rank,

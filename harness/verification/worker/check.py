@@ -21,7 +21,7 @@ from harness.worker.variable_parts import Array
 from strategies.compile import Compiled, compile_tasks
 from strategies.ir.graph import element_bytes, n_elements
 from strategies.ir.train_graph import TrainGraph
-from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
+from strategies.plan.schema import COMPARED_WITH_REFERENCE, Plan
 from strategies.planner import topology_of
 from strategies.program import Program
 from strategies.tf_bridge.op_types import computed_types
@@ -217,7 +217,7 @@ def _passes_on(step: TrainGraph, plan: Plan, programs: Sequence[Program]) -> boo
     in_turn = all(
         p.step.n_taken is None and p.step.progress is None and p.step.steps_per_run is None for p in programs
     )
-    return plan.strategy_class in HELD_TO_THE_REFERENCE and in_turn and n_bytes <= MOST_GRADIENT_BYTES
+    return plan.strategy_class in COMPARED_WITH_REFERENCE and in_turn and n_bytes <= MOST_GRADIENT_BYTES
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class JointStatistics:
         is_sum = step.losses[0].reduction == "sum"
         self._summed = {s.node for s in statistics if s.backward and is_sum}
 
-    def of_batch(self, shards: Sequence[Shard], fetch: Fetch, sums: RoundedSums) -> dict[str, Array]:
+    def with_batch_size(self, shards: Sequence[Shard], fetch: Fetch, sums: RoundedSums) -> dict[str, Array]:
         weights = shares(shards)
         by_name = self._step.graph.by_name
         joint: dict[str, Array] = {}
@@ -349,7 +349,7 @@ class ShardSteps:
         ]
 
     def joint_statistics(self, batch: Sequence[Array]) -> dict[str, Array]:
-        return self._joint.of_batch(
+        return self._joint.with_batch_size(
             self._shards_of(batch),
             lambda shard, refs, fed: self._fetch(shard, _examples(shard, batch), refs, fed),
             self._sums,

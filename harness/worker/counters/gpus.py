@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 from harness.errors import first_line
-from harness.records.circumstances import GpuFacts
+from harness.records.conditions import GpuFacts
 from harness.worker.process.os_process import is_of_this_run
 from harness.worker.process.tensorflow_gpus import logical_devices
 

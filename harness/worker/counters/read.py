@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.host_facts import followed_lock
-from harness.records.circumstances import GpuFacts
+from harness.records.conditions import GpuFacts
 from harness.worker.counters.gpus import gpu_facts, gpu_memory_bytes
 from harness.worker.counters.network import Interface, Reading, read_connections, read_interface
 from harness.worker.process.job import JobState

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from harness.errors import UNSUPPORTED, CaseError
 from harness.experiment.model import Precision
-from harness.records.circumstances import AS_WRITTEN
+from harness.records.conditions import AS_WRITTEN
 from harness.worker.process.job import JobState
 from strategies.ir.graph import DType, Graph, Node
 from strategies.ir.ops import op_set

@@ -27,7 +27,7 @@ Batch: TypeAlias = list[np.ndarray[Any, Any]]
 MAX_STAGED_BYTES = 128 << 20
 
 
-def lay_batches(
+def write_batches(
     state: JobState,
     case: Case,
     seed: int,
@@ -78,7 +78,7 @@ def first_batches(
 def read_batches(
     folder: Path, start: int | None = None, stop: int | None = None, n: int | None = None
 ) -> list[Batch]:
-    """First n batches of `lay_batches`, or the examples `[start, stop)` of each."""
+    """First n batches of `write_batches`, or the examples `[start, stop)` of each."""
     files = sorted(folder.glob("*.npy"), key=lambda path: int(path.name.partition(".")[0]))
     parts = [of_type(np.load(file, mmap_mode="r")[:n], Path(file.stem).suffix[1:]) for file in files]
     return [[np.ascontiguousarray(part[i, start:stop]) for part in parts] for i in range(len(parts[0]))]

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from harness.errors import NO_DEVICE, CaseError, first_line
 from harness.worker.process.job import Job, JobState
-from harness.worker.process.refused_resources import refused_memory
+from harness.worker.process.resource_errors import refused_memory
 from harness.worker.process.tensorflow_gpus import make_devices, make_logical_devices, tensorflow_gpus
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS, CaseError
-from harness.records.circumstances import Placement
+from harness.records.conditions import Placement
 from harness.records.costs import PassCost
 from harness.worker.counters.cores import CoreReading, read_cores
 from harness.worker.jobs.gpus import require_devices
@@ -153,7 +153,7 @@ class Opened:
             step; if replicas compile, a first run included.
         nodes_before: nodes of the captured step. nodes_after: nodes of this worker's program. passes: costs
             of the passes, in order. All five are None if no graph is rewritten.
-        input_placement: see `harness.records.circumstances.Method`.
+        input_placement: see `harness.records.conditions.Method`.
         notes: sentences on this program for the record.
     """
 
@@ -402,7 +402,7 @@ def _resident_bytes() -> int | None:
 
 
 def peak_rss_bytes(state: JobState) -> int | None:
-    """Largest resident memory of this process so far, pages shared with the zygote included."""
+    """Largest resident memory of this process so far, pages shared with the fork server included."""
     del state
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):

@@ -1,4 +1,4 @@
-"""Actor of one worker: keeps its zygote, which forks fresh processes for it.
+"""Actor of one worker: runs the fork server that forks fresh processes for it.
 
 It passes jobs and answers on unread, and imports neither TensorFlow nor Ray; providers make a Ray actor of
 it. Ray calls its methods from several threads, so that a process can be killed while a job of it is awaited.
@@ -32,14 +32,14 @@ class WorkerFacts:
     Attributes:
         cores: numbers of the cores that it is pinned to; None if it is not pinned.
         probe_port: port of its `ProbeListener`; None if others do not test their connection to it.
-        n_zygote_threads: threads of the zygote at its first fork; more than one is a hazard.
+        n_fork_server_threads: threads of the fork server at its first fork; more than one is a hazard.
         ready_for_s: seconds since it could first fork.
     """
 
     pid: int
-    zygote_pid: int
+    fork_server_pid: int
     import_s: float
-    n_zygote_threads: int
+    n_fork_server_threads: int
     cores: tuple[int, ...] | None
     ready_for_s: float
     probe_port: int | None = None
@@ -60,10 +60,10 @@ class Worker:
     """One worker's actor.
 
     Args:
-        imports: modules that the zygote imports before it forks.
+        imports: modules that the fork server imports before it forks.
         cores: cores to pin this worker and all its processes to; None for no pinning.
-        log_path: log of the zygote.
-        environment: variables for the zygote and its children, added to this process's own without Ray's.
+        log_path: log of the fork server.
+        environment: variables of the fork server and its children, besides this process's own without Ray's.
         folder: working directory, to which a user's paths are relative; None for this process's own.
         preload_s: time limit of the imports. fork_s: time limit of a fork.
         has_probe: True listens, so that others can test their connection to this worker.
@@ -99,31 +99,31 @@ class Worker:
         self._ready = threading.Event()
         self._ready_message: dict[str, Any] = {}
         self._ready_s = 0.0
-        self._zygote_pid: int | None = None
-        self._zygote_exit: int | None = None
-        self._zygote_gone = threading.Event()
+        self._fork_server_pid: int | None = None
+        self._fork_server_exit: int | None = None
+        self._fork_server_gone = threading.Event()
         if cores is not None:
             os.sched_setaffinity(0, cores)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         started = threading.Event()
-        threading.Thread(target=self._keep_zygote, args=(theirs, started), daemon=True).start()
+        threading.Thread(target=self._run_fork_server, args=(theirs, started), daemon=True).start()
         started.wait()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def facts(self) -> WorkerFacts | Died | Silent:
         deadline_s = time.monotonic() + self._preload_s
         while not self._ready.wait(0.05):
-            if self._zygote_gone.is_set():
-                return self._zygote_died()
+            if self._fork_server_gone.is_set():
+                return self._fork_server_died()
             if time.monotonic() > deadline_s:
                 return Silent(waited_s=self._preload_s)
-        if self._zygote_gone.is_set() or self._zygote_pid is None:
-            return self._zygote_died()
+        if self._fork_server_gone.is_set() or self._fork_server_pid is None:
+            return self._fork_server_died()
         return WorkerFacts(
             pid=os.getpid(),
-            zygote_pid=self._zygote_pid,
+            fork_server_pid=self._fork_server_pid,
             import_s=self._ready_message["import_s"],
-            n_zygote_threads=int(self._ready_message["n_threads"]),
+            n_fork_server_threads=int(self._ready_message["n_threads"]),
             cores=self._cores,
             ready_for_s=time.monotonic() - self._ready_s,
             probe_port=None if self._probe is None else self._probe.port,
@@ -146,7 +146,7 @@ class Worker:
                 [theirs.fileno()],
             )
         except OSError:
-            return self._zygote_died()
+            return self._fork_server_died()
         finally:
             theirs.close()
         if not fork.done.wait(self._fork_s):
@@ -154,13 +154,15 @@ class Worker:
                 fork.is_abandoned = fork.process is None
             if fork.is_abandoned:
                 return Silent(waited_s=self._fork_s)
-        return self._zygote_died() if fork.process is None else fork.process.pid
+        return self._fork_server_died() if fork.process is None else fork.process.pid
 
     def call(self, pid: int, job: bytes, timeout_s: float) -> Reply:
         """Run one job in a process; return its answer, or its death or silence."""
         process = self._processes.get(pid)
         reply = Died(what="process", exit_code=None) if process is None else process.call(job, timeout_s)
-        return self._zygote_died() if isinstance(reply, Died) and self._zygote_gone.is_set() else reply
+        return (
+            self._fork_server_died() if isinstance(reply, Died) and self._fork_server_gone.is_set() else reply
+        )
 
     def unreachable(self, probes: Sequence[ProbeAddress], wait_s: float) -> list[int]:
         """Indices of those listeners of other workers that cannot be reached."""
@@ -178,15 +180,15 @@ class Worker:
             process.close()
         return is_gone
 
-    def _keep_zygote(self, control: socket.socket, started: threading.Event) -> None:
-        # The kernel kills the zygote when the thread that started it ends, so this thread stays to its end.
+    def _run_fork_server(self, control: socket.socket, started: threading.Event) -> None:
+        # The kernel kills the fork server when the thread that started it ends, so this thread waits for it.
         descriptor = control.fileno()
         command = module_command(
-            "harness.worker.process.zygote", str(descriptor), str(os.getpid()), *self._imports
+            "harness.worker.process.fork_server", str(descriptor), str(os.getpid()), *self._imports
         )
         try:
             with os.fdopen(open_to_write(Path(self._log_path), is_appended=True), "ab") as log:
-                zygote = subprocess.Popen(
+                server = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -196,12 +198,12 @@ class Worker:
                     cwd=self._folder,
                     start_new_session=True,  # Ctrl-C in a terminal reaches its whole process group
                 )
-            self._zygote_pid = zygote.pid
+            self._fork_server_pid = server.pid
         finally:
             control.close()
             started.set()
-        self._zygote_exit = zygote.wait()
-        self._zygote_gone.set()
+        self._fork_server_exit = server.wait()
+        self._fork_server_gone.set()
 
     def _listen(self) -> None:
         while received := self._receive_event():
@@ -213,15 +215,15 @@ class Worker:
                 self._note_fork(message, pidfds[0])
             else:
                 self._note_exit(int(message["pid"]), int(message["exit_code"]))
-        self._zygote_gone.wait(EXIT_NEWS_S)
-        self._zygote_gone.set()
+        self._fork_server_gone.wait(EXIT_NEWS_S)
+        self._fork_server_gone.set()
         with self._lock:
             forks, processes = list(self._forks.values()), list(self._processes.values())
             self._forks.clear()
         for fork in forks:
             fork.done.set()
         for process in processes:
-            # The kernel kills the children with their zygote.
+            # The kernel kills the children with their fork server.
             process.exited.set()
 
     def _receive_event(self) -> tuple[dict[str, Any], list[int]] | None:
@@ -253,6 +255,6 @@ class Worker:
             self._abandoned.remove(pid)
             self.kill(pid)
 
-    def _zygote_died(self) -> Died:
-        self._zygote_gone.wait(EXIT_NEWS_S)
-        return Died(what="zygote", exit_code=self._zygote_exit)
+    def _fork_server_died(self) -> Died:
+        self._fork_server_gone.wait(EXIT_NEWS_S)
+        return Died(what="fork server", exit_code=self._fork_server_exit)

@@ -12,11 +12,11 @@ import threading
 import time
 from pathlib import Path
 
-from harness.worker.process import keeper, messages, os_process
+from harness.worker.process import messages, os_process, subreaper
 from harness.worker.process.messages import Died, JobAnswer, Silent
 
-EXIT_NEWS_S = keeper.ENDED_WITHIN_S
-"""From a closed channel to the news of the exit code, which the keeper gives by its own end."""
+EXIT_NEWS_S = subreaper.ENDED_WITHIN_S
+"""From a closed channel to the news of the exit code, which the subreaper gives by its own end."""
 STOPPED_S = 10.0
 """For so long a process may be halted by a signal before it is given up."""
 _CHECK_S = 0.5

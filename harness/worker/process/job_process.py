@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from harness.records.contained_files import open_to_write
-from harness.worker.process import keeper, messages, os_process
+from harness.worker.process import messages, os_process, subreaper
 from harness.worker.process.job import JobState
 from harness.worker.process.messages import JobError, pack_answer, unpack_job
 
@@ -69,7 +69,7 @@ def _flush() -> None:
 def start_in_child(
     jobs: socket.socket, log_path: str, parent_pid: int, announce: Callable[[int], None]
 ) -> None:
-    """Turn a forked process into the keeper of a worker process, and its child into that; never return.
+    """Turn a forked process into the subreaper of a worker process, and its child into that; never return.
 
     Args:
         jobs: channel, the only descriptor that stays open.
@@ -79,7 +79,7 @@ def start_in_child(
     """
     status = 1
     try:
-        keeper.continue_below_keeper(parent_pid, announce=announce)
+        subreaper.continue_below_subreaper(parent_pid, announce=announce)
         os.setpgid(0, 0)  # a workload that signals its whole group reaches no other process
         # A terminal sends Ctrl-C to all processes; only the driver should handle it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -93,17 +93,17 @@ def start_in_child(
         gc.enable()
         serve(jobs)
         status = 0
-    except BaseException:  # noqa: BLE001  whatever it is, the zygote's stack must not unwind in here
+    except BaseException:  # noqa: BLE001  whatever it is, the fork server's stack must not unwind in here
         traceback.print_exc()
         sys.stderr.flush()
     finally:
-        # Not sys.exit: the stack below belongs to the zygote.
+        # Not sys.exit: the stack below belongs to the fork server.
         os._exit(status)
 
 
 def main(argv: Sequence[str]) -> None:
     """Serve jobs on an inherited socket until its other end is closed."""
-    keeper.continue_below_keeper(int(argv[1]))
+    subreaper.continue_below_subreaper(int(argv[1]))
     # A terminal sends Ctrl-C to all processes; only the driver should handle it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Graphs are millions of objects that live as long as the process; going through them again and again

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from harness.errors import CaseError, HarnessError, UsageError
 from harness.worker.process.job import Args, Job, Result
-from harness.worker.process.refused_resources import (
+from harness.worker.process.resource_errors import (
     refused_bytes,
     refused_memory,
     refusing_gpu,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from harness.records.circumstances import Placement
+from harness.records.conditions import Placement
 from harness.worker.counters.gpus import gpu_memory_bytes
 from strategies.ir.graph import producer
 from strategies.ir.train_graph import BatchInput

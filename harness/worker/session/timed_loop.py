@@ -177,7 +177,7 @@ class ProcessFaults:
             passes = self.passes()
             acting = [fault for fault in self.faults if not passes and _acts(fault, self.n_made)]
             for fault in acting:
-                _befall(fault)
+                _apply_fault(fault)
             self.waited_s = sum(fault.delay_ms for fault in acting) / 1000
             self.n_made += 1
             return step(*args, **kwargs)
@@ -189,7 +189,7 @@ def _acts(fault: Fault, step: int) -> bool:
     return fault.from_step <= step and (fault.to_step is None or step < fault.to_step)
 
 
-def _befall(fault: Fault) -> None:
+def _apply_fault(fault: Fault) -> None:
     if fault.kind == "dead":
         os.kill(os.getpid(), signal.SIGKILL)
     # The fault itself: this worker is slow.

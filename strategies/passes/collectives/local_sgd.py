@@ -8,7 +8,7 @@ from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.ir.variable import Variable
 from strategies.numerics.combine import every
 from strategies.numerics.compressors import StateSpec
-from strategies.passes.replicate.kept_state import KeptState
+from strategies.passes.replicate.state_variables import StateVariable
 from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.snippet import TensorSpec, trace
@@ -59,7 +59,7 @@ class AverageVariables:
             step_targets=(*graph.step_targets, *assigned),
         )
 
-    def _gate(self, graph: TrainGraph, topology: Topology) -> tuple[KeptState, str, str, list[Node]]:
+    def _gate(self, graph: TrainGraph, topology: Topology) -> tuple[StateVariable, str, str, list[Node]]:
         """The count of steps, its next value, the node that runs in every `period`-th step, and all nodes.
 
         The node that runs now and then comes after all that this task's replicas update.
@@ -68,7 +68,7 @@ class AverageVariables:
         by_name = graph.graph.by_name
         updated = join_per_device(((t, by_name[t].device) for t in graph.targets()), "average/updated")
         counting = tuple(topology.local_replicas(task)[0].rank for task in range(topology.n_tasks))
-        count = KeptState.of(
+        count = StateVariable.of(
             _COUNT,
             "average/steps",
             group="average",

@@ -31,8 +31,8 @@ from strategies.passes.collectives.buckets import encoded_buckets, static_dims
 from strategies.passes.collectives.members import Members, compressed_keys
 from strategies.passes.collectives.tcp_ring import Dims, Exchange, Turn, ahead, carry_out, give
 from strategies.passes.compression.encoders import Encoders, gradient_spec, state_specs
-from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import sync_prefix, total
+from strategies.passes.replicate.state_variables import StateVariable
 from strategies.passes.task_plan import TaskPlan
 from strategies.plan.compressors import WORD_BYTES, payload_bytes
 from strategies.tf_bridge.attrs import dtype_number
@@ -261,7 +261,7 @@ class _LocalGradients:
         return dict(zip(gradients, sums, strict=True))
 
 
-def _dims(factor: KeptState) -> Dims:
+def _dims(factor: StateVariable) -> Dims:
     dims = factor.variable.shape.dims
     assert dims is not None
     return dims

@@ -9,8 +9,8 @@ from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.ir.variable import Part, Variable
 from strategies.numerics.compressors import Codec, StateSpec, codec_of
 from strategies.passes.collectives.buckets import static_dims
-from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import captured_name, contribute
+from strategies.passes.replicate.state_variables import StateVariable
 from strategies.plan.compressors import FLOATING
 from strategies.plan.schema import Compression
 from strategies.tf_bridge.snippet import Snippet, TensorSpec, trace
@@ -32,12 +32,12 @@ class Memory:
     shared: bool
     part: Part | None
 
-    def states(self, b: Boundary, codec: Codec, rank: int, device: str) -> list[KeptState]:
+    def states(self, b: Boundary, codec: Codec, rank: int, device: str) -> list[StateVariable]:
         """States of one replica."""
         working = "double" if b.dtype == "double" else "float"
         path = f"compressor/{captured_name(b)}"
         return [
-            KeptState.of(
+            StateVariable.of(
                 spec,
                 f"{self.name}/{spec.name}",
                 of=b.variable,
@@ -72,7 +72,7 @@ class Encoders:
     n_terms: int
     memories: Mapping[str, Memory]
     nodes: list[Node] = field(default_factory=list)
-    _states: list[KeptState] = field(default_factory=list)
+    _states: list[StateVariable] = field(default_factory=list)
     _targets: list[str] = field(default_factory=list)
 
     @classmethod
@@ -105,7 +105,7 @@ class Encoders:
     def codec(self, b: Boundary) -> Codec:
         return codec_of(self.compressions[b.variable], n_terms=self.n_terms)
 
-    def states(self, b: Boundary, device: str) -> list[KeptState]:
+    def states(self, b: Boundary, device: str) -> list[StateVariable]:
         """State that a boundary's compressor keeps on its replica."""
         rank = b.contributions[0].rank
         return self.memories[captured_name(b)].states(b, self.codec(b), rank, device)
@@ -140,7 +140,7 @@ class Encoders:
         self.keep(nodes, states, results[n_results:])
         return results[:n_results]
 
-    def keep(self, nodes: Iterable[Node], states: Sequence[KeptState], values: Sequence[str]) -> None:
+    def keep(self, nodes: Iterable[Node], states: Sequence[StateVariable], values: Sequence[str]) -> None:
         """Add nodes, and states with the values that they have in the next step."""
         keeping = [state.keep(value) for state, value in zip(states, values, strict=True)]
         self.nodes += [node for state in states for node in state.nodes]
@@ -165,7 +165,7 @@ def gradient_spec(b: Boundary) -> TensorSpec:
     return TensorSpec(dtype=b.dtype, shape=b.shape)
 
 
-def state_specs(states: Sequence[KeptState]) -> list[TensorSpec]:
+def state_specs(states: Sequence[StateVariable]) -> list[TensorSpec]:
     """Types and shapes of states."""
     return [TensorSpec(dtype=state.variable.dtype, shape=state.variable.shape) for state in states]
 

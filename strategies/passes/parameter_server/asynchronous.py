@@ -9,7 +9,7 @@ from strategies.ir.replica_updates import late_nodes
 from strategies.ir.train_graph import TrainGraph
 from strategies.numerics.combine import one_more
 from strategies.passes.parameter_server.accumulator import INT64
-from strategies.passes.parameter_server.turns import (
+from strategies.passes.parameter_server.token_queues import (
     check_gradients_come_first,
     on_servers,
     turn_queue,

@@ -20,7 +20,7 @@ from strategies.passes.parameter_server.accumulator import (
     push_node,
     take_nodes,
 )
-from strategies.passes.parameter_server.turns import on_servers, turn_queue, waiting_for_turn
+from strategies.passes.parameter_server.token_queues import on_servers, turn_queue, waiting_for_turn
 from strategies.passes.replicate.rewire import contribute
 from strategies.passes.tensor_queue import TensorQueue
 from strategies.tf_bridge.snippet import TensorSpec, trace

@@ -10,10 +10,10 @@ from strategies.ir.replica_updates import late_nodes, prior_reads
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Variable
 from strategies.numerics.aggregators import median_of_servers
-from strategies.passes.parameter_server.turns import await_token, give_token
+from strategies.passes.parameter_server.token_queues import await_token, give_token
 from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.replicate.value_arguments import with_values
-from strategies.passes.robust.gathered import with_aggregated
+from strategies.passes.robust.aggregate_gathered import with_aggregated
 from strategies.passes.robust.gradient_vector import Aggregated, ServerGathering, by_level
 from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.snippet import TensorSpec, trace

@@ -15,7 +15,7 @@ from strategies.passes.parameter_server.background_updates import (
     tokens_of,
     update_side,
 )
-from strategies.passes.parameter_server.turns import (
+from strategies.passes.parameter_server.token_queues import (
     check_gradients_come_first,
     turn_queue,
 )

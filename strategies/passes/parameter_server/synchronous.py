@@ -11,9 +11,9 @@ from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.ir.traversal import levels_of
 from strategies.passes.parameter_server.accumulator import Accumulator
-from strategies.passes.parameter_server.turns import await_token, give_token
+from strategies.passes.parameter_server.token_queues import await_token, give_token
 from strategies.passes.replicate.rewire import contribute
-from strategies.passes.robust.gathered import with_aggregated
+from strategies.passes.robust.aggregate_gathered import with_aggregated
 from strategies.passes.robust.gradient_vector import Aggregated, ServerGathering, by_level
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import UPDATER, Topology

@@ -10,8 +10,8 @@ from strategies.numerics.aggregators import states
 from strategies.numerics.compressors import StateSpec
 from strategies.numerics.gradient_vectors import Layout, as_vector, combined_gradients, marked_rows
 from strategies.passes.collectives.buckets import row_shape, static_dims
-from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import sync_prefix, total
+from strategies.passes.replicate.state_variables import StateVariable
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tensor_queue import TensorQueue
 from strategies.plan.aggregation import Aggregation
@@ -46,7 +46,7 @@ class Aggregated:
 
     nodes: tuple[Node, ...]
     combined: Mapping[str, Contribution]
-    state: tuple[KeptState, ...]
+    state: tuple[StateVariable, ...]
     keeps: tuple[Node, ...]
     counts: str
 
@@ -190,11 +190,11 @@ class GradientVector:
             specs += [TensorSpec(dtype=INT64, shape=Shape((-1,)))] * n
         return tuple(specs)
 
-    def _state(self, rank: int, owners: tuple[int, ...], device: str) -> tuple[KeptState, ...]:
+    def _state(self, rank: int, owners: tuple[int, ...], device: str) -> tuple[StateVariable, ...]:
         counts = StateSpec(name="counts", dims=(3, self.aggregation.n), dtype="int64")
         specs = states(self.aggregation, self.size, str(self.dtype))
         return tuple(
-            KeptState.of(
+            StateVariable.of(
                 spec,
                 f"{self.name}/{spec.name}",
                 group="aggregation",

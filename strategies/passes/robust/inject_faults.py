@@ -11,8 +11,8 @@ from strategies.ir.train_graph import BatchInput, Boundary, Contribution, TrainG
 from strategies.numerics.compressors import StateSpec
 from strategies.numerics.faults import delayed, faulty, flipped_labels, next_step
 from strategies.passes.collectives.buckets import static_dims
-from strategies.passes.replicate.kept_state import KeptState
 from strategies.passes.replicate.rewire import captured_name, contribute
+from strategies.passes.replicate.state_variables import StateVariable
 from strategies.passes.task_plan import TaskPlan
 from strategies.plan.faults import Fault
 from strategies.tf_bridge.snippet import TensorSpec, trace
@@ -38,7 +38,7 @@ class InjectFaults:
             f"{_PREFIX}/next/", [counter.value], device=topology.host_device(self.plan.task)
         )
         keep = counter.keep(following)
-        state: list[KeptState] = [counter]
+        state: list[StateVariable] = [counter]
         added: list[Node] = [*counter.nodes, *counted, keep]
         keeps = [keep.name]
         combined: dict[str, Contribution] = {}
@@ -66,7 +66,7 @@ class InjectFaults:
             rewired = _with_labels(rewired, fault, counter, topology.host_device(self.plan.task), prefix)
         return rewired
 
-    def _counter(self, topology: Topology) -> KeptState:
+    def _counter(self, topology: Topology) -> StateVariable:
         rank = topology.local_replicas(self.plan.task)[0].rank
         return _state_variable("steps", (), "int64", rank, topology.host_device(self.plan.task))
 
@@ -77,7 +77,7 @@ class _Injected:
 
     nodes: tuple[Node, ...]
     values: str
-    state: tuple[KeptState, ...] = ()
+    state: tuple[StateVariable, ...] = ()
     keeps: tuple[str, ...] = ()
 
     @classmethod
@@ -86,7 +86,7 @@ class _Injected:
         b: Boundary,
         contribution: Contribution,
         fault: Fault,
-        counter: KeptState,
+        counter: StateVariable,
         device: str,
         turn: int,
         share: float,
@@ -95,7 +95,7 @@ class _Injected:
         spec = TensorSpec(dtype=b.dtype, shape=Shape(None) if b.indices is not None else b.shape)
         before: tuple[str, ...] = ()
         nodes: tuple[Node, ...] = ()
-        state: tuple[KeptState, ...] = ()
+        state: tuple[StateVariable, ...] = ()
         keeps: tuple[Node, ...] = ()
         if fault.kind == "stale":
             dims = _dense_dims(b, fault)
@@ -148,8 +148,8 @@ def _dense_dims(b: Boundary, fault: Fault) -> tuple[int, ...]:
     return static_dims(b)
 
 
-def _state_variable(name: str, dims: tuple[int, ...], dtype: str, rank: int, device: str) -> KeptState:
-    return KeptState.of(
+def _state_variable(name: str, dims: tuple[int, ...], dtype: str, rank: int, device: str) -> StateVariable:
+    return StateVariable.of(
         StateSpec(name=name, dims=dims, dtype=dtype),
         f"{_PREFIX}/{name}",
         group="fault",
@@ -161,7 +161,9 @@ def _state_variable(name: str, dims: tuple[int, ...], dtype: str, rank: int, dev
     )
 
 
-def _with_labels(graph: TrainGraph, fault: Fault, counter: KeptState, host: str, prefix: str) -> TrainGraph:
+def _with_labels(
+    graph: TrainGraph, fault: Fault, counter: StateVariable, host: str, prefix: str
+) -> TrainGraph:
     labels = _labels(graph.batch, fault)
     snippet = trace(flipped_labels, (TensorSpec(dtype=labels.dtype, shape=labels.shape), _STEP), fault=fault)
     added, (flipped,) = snippet.splice(prefix, [labels.node, counter.value], device=host)

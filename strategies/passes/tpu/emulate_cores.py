@@ -17,7 +17,7 @@ from strategies.ir.traversal import COLOCATION_ATTR, descendants, drop_unreachab
 from strategies.numerics.compressors import StateSpec
 from strategies.numerics.resharding import COUNTS, GAUGES, ON_CORE, all_here, part_length, resharded
 from strategies.passes.collectives.members import GATHER_GROUP_KEY, GROUP_KEY, instance_keys
-from strategies.passes.replicate.kept_state import KeptState
+from strategies.passes.replicate.state_variables import StateVariable
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tpu.computations import COMPILES, PLACE_SPEC, Member
 from strategies.passes.tpu.emulated_program import BARRIER, RESHARD, EmulatedComputation
@@ -417,10 +417,10 @@ def _met(rank: int) -> str:
     return f"{PREFIX}replica_{rank}/all_here"
 
 
-def _counts(compile_name: str, rank: int, n_replicas: int, host: str) -> KeptState:
+def _counts(compile_name: str, rank: int, n_replicas: int, host: str) -> StateVariable:
     n_counted = len(COUNTS) + len(GAUGES)
     path = counts_path(compile_name)
-    return KeptState.of(
+    return StateVariable.of(
         StateSpec(name="counts", dims=(n_counted,), dtype="int64", initial="zeros"),
         path,
         group="resharding",

@@ -16,7 +16,7 @@ from strategies.numerics.collectives import summed
 from strategies.passes.tpu.computations import Computation, Member, Program, read_computation
 from strategies.passes.tpu.replicated_computation import SUM
 from strategies.passes.tpu.scopes import Scope, Scopes, handle_node, variable_of
-from strategies.passes.tpu.sharded_program import PartedValues, PartedVariable, ShardedProgram
+from strategies.passes.tpu.sharded_program import PartitionedValues, PartitionedVariable, ShardedProgram
 from strategies.tf_bridge.function_bodies import OUTPUT_SHAPES, body_of
 from strategies.tf_bridge.op_types import op_definition
 from strategies.tf_bridge.snippet import TensorSpec, static_specs, trace
@@ -127,13 +127,13 @@ class EmulatedComputation:
         named = [*program.arguments, *(node.name for node in program.nodes if node.op in _COLLECTIVE)]
         own_keys = {name: keys[self.collective(name)] for name in named}
         parted = {
-            argument: PartedVariable(
+            argument: PartitionedVariable(
                 argument=argument, spec=self.variables[position], shared_name=self.part(position, place)
             )
             for argument, position in zip(self.parted_arguments, self.parted, strict=True)
         }
         if parted:
-            values = PartedValues(program=program, parted=parted, specs=self.specs)
+            values = PartitionedValues(program=program, parted=parted, specs=self.specs)
             sharded = ShardedProgram(values=values, member=member, keys=own_keys)
             program = sharded.rewritten()
         summing = program.with_nodes(_summing(program, member, own_keys, self.specs))

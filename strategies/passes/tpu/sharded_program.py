@@ -24,7 +24,7 @@ _SCALAR = Shape(())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartedVariable:
+class PartitionedVariable:
     """A variable that is partitioned during a loop.
 
     Attributes:
@@ -44,7 +44,7 @@ class PartedVariable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartedValues:
+class PartitionedValues:
     """Values of a program that parts suffice for.
 
     Attributes:
@@ -53,7 +53,7 @@ class PartedValues:
     """
 
     program: Program
-    parted: Mapping[str, PartedVariable]
+    parted: Mapping[str, PartitionedVariable]
     specs: Mapping[str, TensorSpec]
     whole_sums: frozenset[str] = frozenset()
 
@@ -191,7 +191,7 @@ class ShardedProgram:
             parts.
     """
 
-    values: PartedValues
+    values: PartitionedValues
     member: Member
     keys: Mapping[str, int]
 
@@ -254,7 +254,7 @@ class ShardedProgram:
         yield identity(node.name, whole, variable.spec.dtype)
 
     def _gathered(
-        self, variable: PartedVariable, part: str, key: str, prefix: str
+        self, variable: PartitionedVariable, part: str, key: str, prefix: str
     ) -> tuple[tuple[Node, ...], str]:
         length = part_length(variable.dims, self.member.group[0])
         gather = trace(
@@ -302,7 +302,7 @@ class ShardedProgram:
         nodes, (part,) = snippet.splice(prefix, [ref, PLACE])
         return nodes, part
 
-    def _part_handle(self, variable: PartedVariable) -> Node:
+    def _part_handle(self, variable: PartitionedVariable) -> Node:
         shape = Shape((part_length(variable.dims, self.member.group[0]),))
         return handle_node(
             _handle_name(variable.argument),
@@ -385,11 +385,13 @@ def _plain(ref: str) -> str:
     return ref.replace(":", "_")
 
 
-def _read_of(name: str, handle: str, variable: PartedVariable, waits: Iterable[str]) -> Node:
+def _read_of(name: str, handle: str, variable: PartitionedVariable, waits: Iterable[str]) -> Node:
     attrs: dict[str, Attr] = {"dtype": variable.spec.dtype}
     return Node(name=name, op="ReadVariableOp", inputs=(handle, *waits), attrs=attrs)
 
 
-def _assignment(name: str, handle: str, ref: str, variable: PartedVariable, waits: Iterable[str]) -> Node:
+def _assignment(
+    name: str, handle: str, ref: str, variable: PartitionedVariable, waits: Iterable[str]
+) -> Node:
     attrs: dict[str, Attr] = {"dtype": variable.spec.dtype, "validate_shape": False}
     return Node(name=name, op="AssignVariableOp", inputs=(handle, ref, *waits), attrs=attrs)

@@ -16,7 +16,7 @@ from harness.experiment.schedule import Slot
 from harness.records.outcome import Rounds
 from harness.records.record import Record
 from harness.records.run_folder import RunFolder
-from harness.run.further_repeats import SiteSoFar
+from harness.run.further_repeats import ClusterState
 from harness.tuning import Tuned, Tuner, tuner_of
 from strategies.plan.schema import Plan, PlanNode
 
@@ -95,7 +95,7 @@ class MadeRepeats:
         """The next rung, made."""
         first = len(self.records)
         slots = self.tuner.slots(
-            SiteSoFar(cases=(), records=self.records, first=first, left_s=left_s, plan_of=plan_of)
+            ClusterState(cases=(), records=self.records, first=first, left_s=left_s, plan_of=plan_of)
         )
         self.run(slots)
         return slots

@@ -11,7 +11,7 @@ from git_repository import Repository
 
 from harness import host_facts
 from harness.host_facts import allowed, commits_between, environment, machine, provenance, repository_of
-from harness.records import circumstances as facts
+from harness.records import conditions as facts
 
 
 def test_only_listed_variables_are_recorded() -> None:

@@ -23,7 +23,7 @@ from harness.tuning import (
     require_measured,
     tuner_of,
 )
-from strategies.users_plans import read_plan
+from strategies.user_strategies import read_plan
 
 KIB_256, MIB = "bucket_bytes=262144", "bucket_bytes=1048576"
 ALL = "all-reduce:transport=ring"

@@ -13,7 +13,7 @@ import pytest
 from synthetic_run import DIED, NO_GPU, NONE, SINGLE, TOO_FAST, Case, write_run
 
 import reports
-from harness.records.circumstances import GpuFacts, Machine
+from harness.records.conditions import GpuFacts, Machine
 from harness.records.costs import GpuUse
 from harness.records.outcome import Equivalence, StepSeconds
 from harness.records.record import Record

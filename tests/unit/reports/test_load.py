@@ -17,7 +17,7 @@ from synthetic_run import SINGLE, Case, write_run
 
 import reports
 from harness.errors import StoreError
-from harness.records.checksums import sealed, unsealed
+from harness.records.checksums import with_checksum, without_checksum
 from harness.records.comparison import paired_ratios
 from harness.records.costs import ObserverEffect
 from harness.records.outcome import Failure, Rounds
@@ -45,7 +45,7 @@ def edit(folder: Path, change: Callable[[list[str]], list[str]]) -> Run:
 
 def written(line: str, change: dict[str, object]) -> str:
     """The line of another version, which would have written some fields otherwise."""
-    return json.dumps(sealed(unsealed(json.loads(line)) | change))  # type: ignore[arg-type, operator]
+    return json.dumps(with_checksum(without_checksum(json.loads(line)) | change))  # type: ignore[arg-type, operator]
 
 
 def test_a_sound_folder_leaves_nothing_out(folder: Path) -> None:
@@ -376,11 +376,11 @@ def odd_folder(tmp_path: Path) -> Path:
 def edit_records(folder: Path, change: Callable[[dict[str, Any]], None], *, strategy: str = "ps") -> None:
     """Change the records of a strategy, and seal them anew."""
     path = folder / "results.jsonl"
-    lines: list[Any] = [unsealed(json.loads(line)) for line in path.read_text().splitlines()]
+    lines: list[Any] = [without_checksum(json.loads(line)) for line in path.read_text().splitlines()]
     for line in lines:
         if line["strategy"] == strategy:
             change(line)
-    path.write_text("".join(json.dumps(sealed(line)) + "\n" for line in lines))
+    path.write_text("".join(json.dumps(with_checksum(line)) + "\n" for line in lines))
 
 
 def no_time(line: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from synthetic_run import SINGLE, Case, write_run
 
 import reports
 from harness.records import steps_file
-from harness.records.checksums import sealed, unsealed
+from harness.records.checksums import with_checksum, without_checksum
 from harness.records.record import MOST_LINE_BYTES
 from reports.compare import build
 from reports.load import Run, load, read_steps
@@ -160,7 +160,7 @@ def edit(folder: Path, change: Callable[[list[bytes]], list[bytes]]) -> Run:
 
 
 def rewritten(line: bytes, change: dict[str, object]) -> bytes:
-    return json.dumps(sealed(unsealed(json.loads(line)) | change)).encode()  # type: ignore[arg-type, operator]
+    return json.dumps(with_checksum(without_checksum(json.loads(line)) | change)).encode()  # type: ignore[arg-type, operator]
 
 
 FOREIGN = [
@@ -202,7 +202,7 @@ def test_a_record_of_a_newer_version_names_that_version(folder: Path) -> None:
 
 def test_a_record_from_before_checksums_is_read_with_defaults(folder: Path) -> None:
     def older(line: bytes) -> bytes:
-        document = unsealed(json.loads(line))
+        document = without_checksum(json.loads(line))
         for late in ("rounds", "stability", "aggregation", "evaluation", "file_checksums", "observer"):
             del document[late]
         return json.dumps(document | {"schema": 1}).encode()
@@ -245,7 +245,7 @@ def test_a_plan_longer_than_any_is_refused(folder: Path, monkeypatch: pytest.Mon
 
 def without_checksums(folder: Path) -> None:
     """The folder as versions wrote it that knew none, so that anything in it is believed."""
-    head = unsealed(json.loads((folder / "run.json").read_text()))
+    head = without_checksum(json.loads((folder / "run.json").read_text()))
     (folder / "run.json").write_text(json.dumps({**head, "schema": 1}))
 
 

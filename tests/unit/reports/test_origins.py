@@ -11,7 +11,7 @@ import pytest
 from synthetic_run import SINGLE, Case, write_run
 
 import reports
-from harness.records.checksums import sealed
+from harness.records.checksums import with_checksum
 from harness.records.record import Record, to_json
 from harness.records.stored_run import load_run
 from reports.compare import build
@@ -31,7 +31,7 @@ def rewritten(path: Path, change: Callable[[Record], Record]) -> Path:
 def with_environment(path: Path, **more: object) -> Path:
     file = path / "environment.json"
     document = {name: value for name, value in json.loads(file.read_text()).items() if name != "checksum"}
-    file.write_text(json.dumps(sealed(document | more)))
+    file.write_text(json.dumps(with_checksum(document | more)))
     return path
 
 

@@ -16,7 +16,7 @@ from synthetic_run import DIED, SINGLE, Case, write_run
 
 import reports
 from harness.cli import main
-from harness.records.checksums import sealed, unsealed
+from harness.records.checksums import with_checksum, without_checksum
 from harness.records.outcome import Aggregated, Evaluation
 from reports.compare import build
 from reports.load import load
@@ -68,7 +68,7 @@ def test_runs_of_one_experiment_are_better_compared(
     # By the time at which they were made, not by the order in which they are named.
     head = json.loads((runs[0] / "run.json").read_text())
     (runs[0] / "run.json").write_text(
-        json.dumps(sealed(unsealed(head) | {"created_utc": "2020-01-01T00:00:00Z"}))
+        json.dumps(with_checksum(without_checksum(head) | {"created_utc": "2020-01-01T00:00:00Z"}))
     )
     monkeypatch.chdir(runs[0].parent)
     assert main(["report", "tuesday", "monday", "--format", "csv"]) == 0

@@ -20,7 +20,7 @@ from scipy import stats
 from synthetic_run import SINGLE, Case, write_run
 
 import reports
-from harness.records.checksums import sealed, unsealed
+from harness.records.checksums import with_checksum, without_checksum
 from harness.records.comparison import PairedRatios, trimmed_mean
 from reports.compare import build
 from reports.load import load
@@ -327,11 +327,11 @@ def wild(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cases = [Case(workload="w", **SINGLE), Case(workload="w", strategy="ps")]
     path = write_run(tmp_path_factory.mktemp("wild") / "run", cases)
     results = path / "results.jsonl"
-    lines = [unsealed(json.loads(line)) for line in results.read_text().splitlines()]
+    lines = [without_checksum(json.loads(line)) for line in results.read_text().splitlines()]
     for line in lines:
         assert isinstance(line["step_s"], dict)
         line["step_s"]["p50"] = {0: 1e-250, 1: 1.0, 2: 1e250}[line["repeat"]]  # type: ignore[index]
-    results.write_text("".join(json.dumps(sealed(line)) + "\n" for line in lines))
+    results.write_text("".join(json.dumps(with_checksum(line)) + "\n" for line in lines))
     return path
 
 

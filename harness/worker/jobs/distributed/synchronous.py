@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from harness.experiment.cases import Case
-from harness.records.circumstances import Placement
+from harness.records.conditions import Placement
 from harness.worker.jobs.distributed.workload import Distributed, built
 from harness.worker.jobs.refusals import refusals_as, unsupported
 from harness.worker.jobs.training import Batch, Opened, StepSession, Training

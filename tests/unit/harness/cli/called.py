@@ -15,6 +15,7 @@ from harness.experiment.cases import Case
 from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.pipeline import RunOutcome, Written
+from harness.planned_target import Planned, Verified
 from harness.requests import (
     PlanRequest,
     RunOptions,
@@ -22,7 +23,6 @@ from harness.requests import (
     TuneRequest,
     VerifyRequest,
 )
-from harness.study import Planned, Verified
 from harness.tuning import Outcome, Tried, Tuned
 from harness.verification.separability import Separability
 from harness.verification.verdict import FLOAT64_EPS, Limits, VariableVerdict, Verdict

@@ -38,8 +38,8 @@ def test_workers_with_gpus_serve_cases_of_as_many_replicas_and_others_all() -> N
     for device, n_sites in (("gpu", 2), ("cpu", 1)):
         cases = _cases(cluster={"workers": [1, 4], "replicas_per_worker": [1, 4], "device": device})
         slots = schedule(cases, repeats=2, seed=0, interleave=True, is_control=_is_control)
-        sites = [slot.case.shape.site for slot in slots]
-        in_a_row = [site for k, site in enumerate(sites) if k == 0 or site != sites[k - 1]]
+        clusters = [slot.case.shape.cluster for slot in slots]
+        in_a_row = [cluster for k, cluster in enumerate(clusters) if k == 0 or cluster != clusters[k - 1]]
         assert len(in_a_row) == n_sites
     one_each = [case for case in cases if case.shape.replicas_per_worker == 1]
     assert {case.shape.workers for case in one_each} == {1, 4}

@@ -14,8 +14,8 @@ from harness.experiment.cases import Case, expand
 from harness.experiment.load import resolve
 from harness.experiment.references import StrategyRef
 from harness.experiment.schedule import baseline_of, blocks_of
-from harness.records.circumstances import Method
 from harness.records.comparison import comparable_facts, comparison_key
+from harness.records.conditions import Method
 from harness.records.record import from_json, to_document
 
 METHOD = Method(seed=0, steps=50, warmup_rule="auto", interleave=True, batch_rule="global")

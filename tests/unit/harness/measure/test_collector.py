@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.errors import CaseError
 from harness.measure.collector import MAX_LOSSES, Measurement, Meter, observer_effect, tcp_fields
 from harness.measure.windows import WarmUp, spread_indices
-from harness.records.circumstances import GpuFacts
+from harness.records.conditions import GpuFacts
 from harness.records.costs import ObserverEffect
 from harness.records.steps_file import Steps
 from harness.worker.counters.network import Interface, TcpConnection

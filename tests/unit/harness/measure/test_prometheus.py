@@ -22,7 +22,7 @@ from harness.experiment.cases import expand
 from harness.experiment.load import resolve
 from harness.experiment.schedule import Slot
 from harness.measure import prometheus as exporters
-from harness.measure.live import Left, Moment
+from harness.measure.live import Remaining, WindowProgress
 from harness.measure.prometheus import (
     FORMER,
     INFO_LABELS,
@@ -41,7 +41,7 @@ from harness.measure.prometheus import (
     push_newest,
     serve_metrics,
 )
-from harness.records.circumstances import Method
+from harness.records.conditions import Method
 from harness.records.record import Record
 from harness.records.steps_file import Steps
 from harness.run.recorder import RunRecorder
@@ -94,9 +94,9 @@ def test_serves_what_was_observed_without_run_ids() -> None:
     with kept_port() as port:
         page = f"http://127.0.0.1:{port}/metrics"
         with serve_metrics(listen(port), "quickstart", repeat_gauges(), print) as exporter:
-            exporter.ended(RECORD, STEPS, Left(n_repeats=3, seconds=None))
+            exporter.ended(RECORD, STEPS, Remaining(n_repeats=3, seconds=None))
             failed = dataclasses.replace(RECORD, status="failed", examples_per_s=None)
-            exporter.ended(failed, None, Left(n_repeats=2, seconds=9.5))
+            exporter.ended(failed, None, Remaining(n_repeats=2, seconds=9.5))
             with urllib.request.urlopen(page, timeout=60) as response:
                 text = response.read().decode()
         with pytest.raises(OSError, match="refused"):
@@ -123,9 +123,9 @@ def test_state_and_version_are_there_from_the_first_second() -> None:
         return {sample.labels["state"]: sample.value for sample in samples["stratbench_run_state"]}
 
     assert states() == {"starting": 1.0, "measuring": 0.0, "finished": 0.0}
-    exporter.ended(RECORD, STEPS, Left(n_repeats=3, seconds=None))
+    exporter.ended(RECORD, STEPS, Remaining(n_repeats=3, seconds=None))
     assert states() == {"starting": 0.0, "measuring": 1.0, "finished": 0.0}
-    exporter.ended(RECORD, STEPS, Left(n_repeats=0, seconds=0.0))
+    exporter.ended(RECORD, STEPS, Remaining(n_repeats=0, seconds=0.0))
     assert states() == {"starting": 0.0, "measuring": 0.0, "finished": 1.0}
 
 
@@ -137,8 +137,8 @@ def test_a_taken_port_is_one_line() -> None:
             listen(blocker.getsockname()[1])
 
 
-def moment(number: int) -> Moment:
-    return Moment(
+def moment(number: int) -> WindowProgress:
+    return WindowProgress(
         experiment="quickstart",
         case="c",
         workload="wide-mlp",
@@ -179,7 +179,7 @@ def test_what_goes_on_is_shown_at_most_once_a_second(monkeypatch: pytest.MonkeyP
         "last_sign_timestamp_seconds": "1.000000002e+09",
     }.items():
         assert f"stratbench_{name}{{{LABELS_TEXT}}} {value}" in page
-    exporter.ended(RECORD, STEPS, Left(n_repeats=0, seconds=0.0))
+    exporter.ended(RECORD, STEPS, Remaining(n_repeats=0, seconds=0.0))
     assert f"stratbench_under_way{{{LABELS_TEXT}}} 0.0" in exporter.page.decode()
 
 
@@ -190,7 +190,7 @@ def test_a_mistake_in_metrics_is_noted_and_ends_no_run(monkeypatch: pytest.Monke
     notes: list[str] = []
     exporter = Exporter("quickstart", repeat_gauges(), notes.append)
     monkeypatch.setattr(exporters, "generate_latest", fail)
-    exporter.ended(RECORD, STEPS, Left(n_repeats=1, seconds=None))
+    exporter.ended(RECORD, STEPS, Remaining(n_repeats=1, seconds=None))
     assert notes == ["metrics: RuntimeError: no such family"]
 
 
@@ -201,7 +201,7 @@ def test_an_interrupt_in_metrics_is_no_mistake(monkeypatch: pytest.MonkeyPatch) 
     exporter = Exporter("quickstart", repeat_gauges(), print)
     monkeypatch.setattr(exporters, "generate_latest", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        exporter.ended(RECORD, STEPS, Left(n_repeats=1, seconds=None))
+        exporter.ended(RECORD, STEPS, Remaining(n_repeats=1, seconds=None))
 
 
 def test_who_leaves_early_is_not_heard_of(capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from strategies.plan.faults import Fault
 from strategies.plan.schema import StepSummary, VariableSummary
 
 seconds = st.floats(1e-5, 1e3)
-LIMITS = ("study_s", "setup_s", "save_s")
+LIMITS = ("command_s", "setup_s", "save_s")
 
 
 def bert_base() -> StepSummary:

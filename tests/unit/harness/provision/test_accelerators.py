@@ -379,8 +379,8 @@ class TestSharing:
         self, on_gpus: Callable[[int], HostDevices]
     ) -> None:
         result = on_gpus(3)
-        site, case = (replace(shape(workers, 2), share_gpus=True) for workers in (3, 2))
-        assert shared_out(result, site)[1:] == ((UUIDS[2], UUIDS[0]), (UUIDS[1], UUIDS[2]))
+        whole, case = (replace(shape(workers, 2), share_gpus=True) for workers in (3, 2))
+        assert shared_out(result, whole)[1:] == ((UUIDS[2], UUIDS[0]), (UUIDS[1], UUIDS[2]))
         assert shared_memory_mib(case, first=1) == (((4500,), (9000,)), ((9000,), (4500,)))
 
     def test_a_host_without_gpus_plans_for_one(self, on_gpus: Callable[[int], HostDevices]) -> None:

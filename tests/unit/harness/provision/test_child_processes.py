@@ -8,7 +8,7 @@ import actor_jobs
 import pytest
 
 from harness.provision import child_processes
-from harness.provision.child_processes import SoloWorkers, child_process
+from harness.provision.child_processes import LocalWorkers, child_process
 from harness.provision.failures import WorkerFailure
 from harness.provision.temporary_folder import run_folder, start_time
 from harness.worker.process.messages import Died
@@ -43,7 +43,7 @@ def test_an_interrupt_ends_jobs_instead_of_waiting_for_them(
 
     monkeypatch.setattr(child_processes, "wait", interrupt)
     logs = [folder / "0.log", folder / "1.log"]
-    with SoloWorkers(folder=folder).open_session((0, 1), logs) as processes:
+    with LocalWorkers(folder=folder).open_session((0, 1), logs) as processes:
         pids = processes.pids
         with pytest.raises(KeyboardInterrupt):
             processes.call(actor_jobs.sleep, [(LONG_S,)] * 2, timeout_s=LONG_S)

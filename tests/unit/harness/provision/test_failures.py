@@ -13,7 +13,7 @@ from harness.provision.failures import (
     failure_of,
     was_refused_by_gpu,
 )
-from harness.run.guards import naming_batch, of_batch
+from harness.run.failure_causes import naming_batch_size, with_batch_size
 from harness.worker.process.messages import JobError, Silent
 
 AWAITED = Awaited(worker=1, what="stage_batches", waited_s=1.0, log=None, stage="load")
@@ -50,7 +50,7 @@ def caused(error: Exception, cause: BaseException) -> Exception:
 def test_refused_memory_is_one_line_with_batch_and_way_out(error: Exception, message: str) -> None:
     failed = failure_of(JobError.of(error), AWAITED)
     assert (failed.kind, failed.stage) == ("out-of-memory", "load")
-    with pytest.raises(CaseError) as caught, naming_batch("mine.py:Large", 4096):
+    with pytest.raises(CaseError) as caught, naming_batch_size("mine.py:Large", 4096):
         raise failed
     text = str(caught.value)
     start = "mine.py:Large.batch_size: must fit in memory, got 4096: worker 1: "
@@ -59,7 +59,7 @@ def test_refused_memory_is_one_line_with_batch_and_way_out(error: Exception, mes
     assert text.endswith("); lower batch_size, or give workers more memory")
     assert "\n" not in text
     assert caught.value.__notes__ == failed.__notes__
-    assert of_batch(caught.value, "mine.py:Large", 4096) is caught.value
+    assert with_batch_size(caught.value, "mine.py:Large", 4096) is caught.value
 
 
 def test_the_line_of_a_users_file_that_asked_for_too_much_is_named(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_the_line_of_a_users_file_that_asked_for_too_much_is_named(tmp_path: Pat
 
 def test_another_failure_keeps_its_cause() -> None:
     failed = caused(CaseError("worker-error", "it broke", stage="load"), ValueError("why"))
-    with pytest.raises(CaseError) as caught, naming_batch("mine.py:Large", 4096):
+    with pytest.raises(CaseError) as caught, naming_batch_size("mine.py:Large", 4096):
         raise failed
     assert caught.value is failed
     assert isinstance(failed.__cause__, ValueError)
@@ -109,7 +109,7 @@ def test_what_was_handled_and_cut_off_is_no_cause() -> None:
 def test_other_failures_keep_their_kind(error: Exception, kind: str) -> None:
     failed = failure_of(JobError.of(error), AWAITED)
     assert failed.kind == kind
-    assert of_batch(failed, "w", 8) is failed
+    assert with_batch_size(failed, "w", 8) is failed
 
 
 class OpError(Exception):
@@ -153,7 +153,7 @@ def test_a_gpu_that_refused_memory_is_named_with_what_was_asked_for(
     error: Exception, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-0,GPU-1")
-    failed = of_batch(failure_of(JobError.of(error), AWAITED), "w", 4096)
+    failed = with_batch_size(failure_of(JobError.of(error), AWAITED), "w", 4096)
     assert (failed.kind, failed.field) == ("out-of-memory", "w.batch_size")
     assert was_refused_by_gpu(failed)
     text = str(failed)

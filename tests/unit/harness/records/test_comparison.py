@@ -9,8 +9,8 @@ from open_folders import made_record
 from harness import errors
 from harness.experiment.cases import expand
 from harness.experiment.load import load_experiment
-from harness.records.circumstances import Machine, Method
 from harness.records.comparison import comparison_key, paired_ratios
+from harness.records.conditions import Machine, Method
 from harness.records.costs import Link
 from harness.records.outcome import Rounds
 from harness.records.record import Record

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import StoreError
-from harness.records.checksums import CHECKSUM, sealed, unsealed
-from harness.records.circumstances import GpuFacts, Machine, Method, Provenance
+from harness.records.checksums import CHECKSUM, with_checksum, without_checksum
 from harness.records.comparison import comparison_key
+from harness.records.conditions import GpuFacts, Machine, Method, Provenance
 from harness.records.costs import Link, MeasuredLink
 from harness.records.outcome import Equivalence, Failure, StepSeconds
 from harness.records.record import Record, from_json, to_document, to_json
@@ -129,7 +129,7 @@ def _record(**changes: Any) -> Record:
 
 def _written(change: dict[str, Any]) -> str:
     """The line of a record of another version."""
-    return json.dumps(sealed(unsealed(json.loads(to_json(_record()))) | change))
+    return json.dumps(with_checksum(without_checksum(json.loads(to_json(_record()))) | change))
 
 
 @given(_RECORDS)
@@ -151,15 +151,15 @@ def test_a_line_may_be_reordered_and_spaced_but_not_changed() -> None:
 def test_a_line_of_a_tool_that_writes_whole_numbers_without_a_point_is_sound() -> None:
     """Compare as jq does: 1.0 is 1 there."""
     document = {"rate": 1234.0, "nested": [{"zero": 0.0, "half": 0.5}], "n": 3}
-    written = json.loads(json.dumps(sealed(document)).replace("1234.0", "1234").replace("0.0", "0"))
+    written = json.loads(json.dumps(with_checksum(document)).replace("1234.0", "1234").replace("0.0", "0"))
     assert written["rate"] == 1234
-    assert unsealed(written) == document
+    assert without_checksum(written) == document
     with pytest.raises(StoreError, match="damaged or edited"):
-        unsealed({**written, "rate": 1235})
+        without_checksum({**written, "rate": 1235})
 
 
 def test_a_line_without_a_checksum_is_older_than_they_are_or_damaged() -> None:
-    document = unsealed(json.loads(to_json(_record())))
+    document = without_checksum(json.loads(to_json(_record())))
     assert from_json(json.dumps(document | {"schema": 1})) == _record(schema=1)
     with pytest.raises(StoreError, match="checksum: must be given, got nothing; it was damaged or edited"):
         from_json(json.dumps(document))

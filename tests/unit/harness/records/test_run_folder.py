@@ -15,7 +15,7 @@ import pytest
 from open_folders import EXPERIMENT, made_record, opened
 
 from harness.errors import EXIT_USAGE, StoreError, UsageError
-from harness.records.checksums import sealed, unsealed
+from harness.records.checksums import with_checksum, without_checksum
 from harness.records.outcome import Failure
 from harness.records.record import MOST_LINE_BYTES, to_json
 from harness.records.run_documents import RUN_FILE, default_name
@@ -64,7 +64,7 @@ def test_a_folder_with_repeats_is_left_alone_without_resume(run: RunFolder, has_
 def test_a_folder_of_a_run_that_was_refused_is_taken_by_the_corrected_command(run: RunFolder) -> None:
     _ = run.cases
     (run.path / "logs").mkdir()
-    (run.path / "logs" / "zygote-0.log").write_text("refused\n")
+    (run.path / "logs" / "fork-server-0.log").write_text("refused\n")
     run.close()
     with open_run(run.path, experiment={"name": "corrected"}, environment={}) as folder:
         assert folder.records == ()
@@ -128,7 +128,7 @@ def test_a_corrected_experiment_takes_up_a_folder_without_results(run: RunFolder
 def test_a_damaged_head_is_named(run: RunFolder, damage: dict[str, object], message: str) -> None:
     run.close()
     file = run.path / "run.json"
-    file.write_text(json.dumps(sealed(unsealed(json.loads(file.read_text())) | damage)))
+    file.write_text(json.dumps(with_checksum(without_checksum(json.loads(file.read_text())) | damage)))
     with pytest.raises(StoreError, match=message):
         opened(run.path, resume=True)
     (item,) = load_run(run.path).damaged
@@ -250,8 +250,8 @@ def test_a_line_with_a_damaged_field_is_read_without_it_and_run_again(run: RunFo
     run.close()
     results = run.path / "results.jsonl"
     first, second = results.read_bytes().splitlines(keepends=True)
-    document = unsealed(json.loads(first)) | {"examples_per_s": "fast", "loss": "x"}
-    changed = json.dumps(sealed(document)).encode() + b"\n"
+    document = without_checksum(json.loads(first)) | {"examples_per_s": "fast", "loss": "x"}
+    changed = json.dumps(with_checksum(document)).encode() + b"\n"
     results.write_bytes(changed + second)
     stored = load_run(run.path)
     assert [(record.case, record.examples_per_s) for record in stored.records] == [("a", None), ("b", 100.0)]
@@ -266,7 +266,9 @@ def test_results_of_a_later_version_are_neither_read_nor_put_aside(run: RunFolde
     run.append(made_record("a"))
     run.close()
     results = run.path / "results.jsonl"
-    later = json.dumps(sealed(unsealed(json.loads(results.read_text())) | {"schema": 99})) + "\n"
+    later = (
+        json.dumps(with_checksum(without_checksum(json.loads(results.read_text())) | {"schema": 99})) + "\n"
+    )
     results.write_text(later)
     with pytest.raises(StoreError, match=r"results\.jsonl line 1: schema: .*newer stratbench"):
         opened(run.path, resume=True)
@@ -294,7 +296,7 @@ def test_a_folder_older_than_checksums_is_read_as_it_is(run: RunFolder) -> None:
     run.close()
     for name in ("run.json", "environment.json", "results.jsonl"):
         file = run.path / name
-        document = unsealed(json.loads(file.read_text()))
+        document = without_checksum(json.loads(file.read_text()))
         file.write_text(json.dumps(document | ({"schema": 1} if name == "run.json" else {})) + "\n")
     stored = load_run(run.path)
     assert (stored.records, stored.damaged) == ((made_record("a", run=run.run, schema=1),), ())
@@ -574,7 +576,7 @@ def runs(tmp_path: Path) -> Path:
         (tmp_path / name / "cases").mkdir(parents=True)
         (tmp_path / name / "cases" / "file").touch()
         head = {"schema": 2, "run": name, "spec_hash": "", "created_utc": created}
-        (tmp_path / name / RUN_FILE).write_text(json.dumps(sealed(head)))
+        (tmp_path / name / RUN_FILE).write_text(json.dumps(with_checksum(head)))
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "mine.txt").touch()
     return tmp_path

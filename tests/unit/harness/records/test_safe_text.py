@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.records import safe_text
-from harness.records.safe_text import REDACTED, cut, redacted, redacted_command, redacted_document, spelt_out
+from harness.records.safe_text import REDACTED, cut, printable, redacted, redacted_command, redacted_document
 
 
 @given(st.text())
 def test_nothing_unseen_is_left_but_joiners(text: str) -> None:
-    output = spelt_out(text)
+    output = printable(text)
     assert output.translate({0x200C: None, 0x200D: None}).isprintable()
-    assert spelt_out(output) == output
+    assert printable(output) == output
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_nothing_unseen_is_left_but_joiners(text: str) -> None:
 )
 def test_marks_of_direction_and_characters_without_width_are_spelt_out(number: int) -> None:
     assert (
-        spelt_out(f"a{chr(number)}b")
+        printable(f"a{chr(number)}b")
         == f"a\\{'u' if number > 0xFF else 'x'}{number:0{4 if number > 0xFF else 2}x}b"
     )
 
@@ -35,14 +35,14 @@ def test_marks_of_direction_and_characters_without_width_are_spelt_out(number: i
 @pytest.mark.parametrize("number", [n for n in (*range(0x20), *range(0x7F, 0xA0)) if n not in range(9, 14)])
 def test_controls_are_spelt_out(number: int) -> None:
     assert unicodedata.category(chr(number)) == "Cc"
-    assert spelt_out(f"a{chr(number)}b") == f"a\\x{number:02x}b"
+    assert printable(f"a{chr(number)}b") == f"a\\x{number:02x}b"
 
 
 @pytest.mark.parametrize(
     "space", ["\n", "\t", "\r", "\v", "\f", "\u00a0", "\u2028", "\u2029", "\u202f", "\u3000"]
 )
 def test_each_space_is_a_plain_one(space: str) -> None:
-    assert spelt_out(f"a{space}b") == "a b"
+    assert printable(f"a{space}b") == "a b"
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def test_each_space_is_a_plain_one(space: str) -> None:
     ids=["Arabic", "Persian", "Hebrew", "Hindi", "emoji", "Latin", "signs", "Chinese"],
 )
 def test_letters_of_every_script_stay(text: str) -> None:
-    assert spelt_out(text) == text
+    assert printable(text) == text
 
 
 def test_what_no_file_can_hold_is_spelt_out() -> None:
-    assert spelt_out("\ud800 \U000e0041") == "\\ud800 \\U000e0041"
+    assert printable("\ud800 \U000e0041") == "\\ud800 \\U000e0041"
 
 
 def test_a_long_text_is_cut_in_its_middle() -> None:

@@ -10,7 +10,7 @@ import pytest
 from harness.cluster import ClusterShape
 from harness.experiment.model import Measure
 from harness.measure.timeouts import USUAL
-from harness.provision.protocols import Site
+from harness.provision.protocols import ClusterFacts
 from harness.run import open_case
 from harness.run.open_case import OpenCase
 
@@ -55,7 +55,7 @@ def opened(device: Any, *, has_reference: bool = True) -> OpenCase:
     case = SimpleNamespace(shape=ClusterShape(workers=1, device=device))
     reference = "reference" if has_reference else None
     repeat = SimpleNamespace(plan=plan, capture=capture, case=case, reference=reference, number=0)
-    cluster = SimpleNamespace(site=lambda: Site(exposed=True))
+    cluster = SimpleNamespace(facts=lambda: ClusterFacts(exposed=True))
     result = OpenCase(cast("Any", cluster), cast("Any", repeat), MEASURE, USUAL)
     result.open()
     return result

@@ -17,7 +17,7 @@ from harness.experiment.cases import Case, expand
 from harness.experiment.load import resolve
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.experiment.schedule import Slot
-from harness.measure.live import Moment
+from harness.measure.live import WindowProgress
 from harness.measure.timeouts import USUAL
 from harness.records.outcome import Equivalence, Failure, Rounds, StepSeconds
 from harness.records.record import Record
@@ -206,7 +206,7 @@ def test_the_live_line_says_round_rate_and_what_is_left(monkeypatch: pytest.Monk
     now_s = 100.0
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now_s))
     output = Progress(3, live=False, quiet=True)
-    moment = Moment(
+    moment = WindowProgress(
         experiment="x",
         case="c",
         workload="wide-mlp",

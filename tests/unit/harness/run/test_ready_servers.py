@@ -9,7 +9,7 @@ from fake_processes import FakeProcesses
 
 from harness.errors import CaseError
 from harness.provision.protocols import ProcessSet
-from harness.run.ready import serving_processes
+from harness.run.process_setup import serving_processes
 from harness.worker.jobs.distributed.workload import start_distribution
 from harness.worker.jobs.rendezvous import reserve_ports, start_server
 from harness.worker.process.actor import WorkerFacts

@@ -15,9 +15,9 @@ from harness.experiment.schedule import Slot
 from harness.measure.collector import Measurement
 from harness.measure.machine_use import Consumption
 from harness.provision import accelerators
-from harness.provision.protocols import Site
-from harness.records import circumstances
-from harness.records.circumstances import Machine, ModelSize, Placement
+from harness.provision.protocols import ClusterFacts
+from harness.records import conditions
+from harness.records.conditions import Machine, ModelSize, Placement
 from harness.records.costs import Energy, MeasuredLink, PassCost
 from harness.records.outcome import Equivalence, SavedCheckpoint, Stability, StepSeconds
 from harness.records.record import Record, from_json, to_json
@@ -51,7 +51,9 @@ CAPTURE = Capture(
         replica_batch=None,
     ),
 )
-SITE = Site(notes=("of the workers",), pinned=True, exposed=False, provision_s=3.0, image_digest="sha256:1")
+FACTS = ClusterFacts(
+    notes=("of the workers",), pinned=True, exposed=False, provision_s=3.0, image_digest="sha256:1"
+)
 
 
 @pytest.fixture
@@ -124,7 +126,7 @@ def ended(
 ) -> Record:
     run = replace(case_run(measured), equivalence=verdict, saved_step=saved_step, links=links)
     return recorder.ended(
-        Slot(order=0, block=0, repeat=repeat, case=case), SITE, capture, plan(case), run, 1.0
+        Slot(order=0, block=0, repeat=repeat, case=case), FACTS, capture, plan(case), run, 1.0
     )
 
 
@@ -165,7 +167,7 @@ def test_a_record_names_the_repository_of_the_workloads_file(tmp_path: Path) -> 
     recorder = RunRecorder(spec=spec, run="run")
     provenance = from_json(to_json(recorder.skipped(slot, "x", "x"))).provenance
     assert provenance is not None
-    assert provenance.workload == circumstances.Repository(name="models", git_sha=sha, git_dirty=False)
+    assert provenance.workload == conditions.Repository(name="models", git_sha=sha, git_dirty=False)
     # Beside the harness's own, which this is the checkout of or an installed package.
     assert provenance.git_sha != sha
     own = RunRecorder(spec=SPEC, run="run").skipped(Slot(order=0, block=0, repeat=0, case=PS), "x", "x")
@@ -178,7 +180,7 @@ def test_a_record_has_the_passes_of_the_first_worker(recorder: RunRecorder) -> N
     run = case_run(measurement(0.5))
     first, second = run.opened
     run = replace(run, opened=(replace(first, passes=passes), second))
-    record = recorder.ended(Slot(order=0, block=0, repeat=0, case=PS), SITE, CAPTURE, plan(PS), run, 1.0)
+    record = recorder.ended(Slot(order=0, block=0, repeat=0, case=PS), FACTS, CAPTURE, plan(PS), run, 1.0)
     assert from_json(to_json(record)).passes == passes
     assert ended(recorder, NONE, measurement(0.5)).passes is None
 
@@ -253,12 +255,12 @@ def captured_otherwise(recorder: RunRecorder, kind: StrategyClass, *, equal: boo
     capture = replace(CAPTURE, facts=replace(CAPTURE.facts, verdict=verdict))
     of_kind = plan(PS).model_copy(update={"strategy_class": kind})
     slot = Slot(order=0, block=0, repeat=0, case=PS)
-    return recorder.ended(slot, SITE, capture, of_kind, case_run(measurement(0.1)), 1.0)
+    return recorder.ended(slot, FACTS, capture, of_kind, case_run(measurement(0.1)), 1.0)
 
 
 def test_a_failure_has_no_figures_and_no_verdict(recorder: RunRecorder) -> None:
     error = CaseError("worker-died", "it died", stage="run")
-    record = recorder.failed(Slot(order=3, block=0, repeat=1, case=PS), SITE, error, 1.0, plan(PS))
+    record = recorder.failed(Slot(order=3, block=0, repeat=1, case=PS), FACTS, error, 1.0, plan(PS))
     assert record.error is not None
     assert (record.status, record.error.type, record.error.stage) == ("failed", "worker-died", "run")
     missing = replace(record, error=None, batch_size=None, wall_s=None)
@@ -302,8 +304,8 @@ def test_what_a_server_takes_and_gives_follow_each_other_where_all_wait(
     )
     slot = Slot(order=0, block=0, repeat=0, case=PS)
     run = replace(case_run(measurement(0.5)), links=linked(80.0))
-    assert recorder.ended(slot, SITE, CAPTURE, served, run, 1.0).wire_s == pytest.approx(wire_s)
-    assert recorder.ended(slot, SITE, CAPTURE, served, case_run(measurement(0.5)), 1.0).wire_s is None
+    assert recorder.ended(slot, FACTS, CAPTURE, served, run, 1.0).wire_s == pytest.approx(wire_s)
+    assert recorder.ended(slot, FACTS, CAPTURE, served, case_run(measurement(0.5)), 1.0).wire_s is None
 
 
 def test_a_record_says_what_links_carried_and_its_control_had_the_same(recorder: RunRecorder) -> None:
@@ -324,7 +326,9 @@ def test_what_is_known_of_one_site_reaches_no_record_of_another(recorder: RunRec
     assert of_site.provenance is not None
     assert of_site.provenance.image_digest == "sha256:1"
     slot = Slot(order=3, block=0, repeat=1, case=PS)
-    failed = recorder.failed(slot, Site(exposed=True), CaseError("timeout", "late", stage="run"), 1.0, None)
+    failed = recorder.failed(
+        slot, ClusterFacts(exposed=True), CaseError("timeout", "late", stage="run"), 1.0, None
+    )
     assert (failed.exposed, failed.provision_s) == (True, None)
     never_tried = recorder.skipped(slot, "time-budget", "used up")
     assert never_tried.method is not None
@@ -356,7 +360,7 @@ def test_what_the_network_lost_is_noted(
 def test_the_peak_of_cores_says_nothing_of_accelerators(recorder: RunRecorder) -> None:
     heavy = replace(CAPTURE, facts=replace(CAPTURE.facts, flops_per_example=1e15))
     assert ended(recorder, PS, measurement(1e-3), capture=heavy).status == "implausible"
-    far = replace(SITE, machine=Machine(cpu_model="far"), clock_hz=1e18)
+    far = replace(FACTS, machine=Machine(cpu_model="far"), clock_hz=1e18)
     slot = Slot(order=0, block=0, repeat=0, case=PS)
     there = recorder.ended(slot, far, heavy, plan(PS), case_run(measurement(1e-3)), 1.0)
     assert (there.status, there.machine) == ("ok", Machine(cpu_model="far"))
@@ -365,7 +369,7 @@ def test_the_peak_of_cores_says_nothing_of_accelerators(recorder: RunRecorder) -
 
 
 def test_a_record_has_what_its_workers_run_on(recorder: RunRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus = (circumstances.GpuFacts(model="H100"), circumstances.GpuFacts(model="H200"))
+    gpus = (conditions.GpuFacts(model="H100"), conditions.GpuFacts(model="H200"))
     measured = replace(measurement(0.5), gpus=gpus, lock="worker-gpu")
     monkeypatch.setattr("harness.run.recorder.lock_hash", lambda name: f"hash of {name}")
     on_gpus = replace(PS, shape=replace(PS.shape, device="gpu"))
@@ -419,7 +423,7 @@ def test_a_record_says_where_batches_lay(
     opened = tuple(Opened(start=0, stop=8, input_placement=place) for place in places)
     run = replace(case_run(measurement(0.5)), opened=opened)
     slot = Slot(order=0, block=0, repeat=0, case=PS)
-    method = recorder.ended(slot, SITE, CAPTURE, plan(PS), run, 1.0).method
+    method = recorder.ended(slot, FACTS, CAPTURE, plan(PS), run, 1.0).method
     assert method is not None
     assert method.input_placement == expected
 

@@ -37,7 +37,7 @@ def test_a_run_of_which_no_case_can_be_run_is_refused(tmp_path: Path) -> None:
 
 
 def prepare(monkeypatch: pytest.MonkeyPatch, *outcomes: CaseError | None, n_more: int = 0) -> None:
-    """Prepare cases of a run, one for each outcome, beside others that are of another site."""
+    """Prepare cases of a run, one for each outcome, beside others of another cluster."""
     strategies = ["single", "none", "ps", "all-reduce"]
     cases = expand(resolve({"name": "x", "workloads": ["wide-mlp"], "strategies": strategies}))
     of_case = dict(zip((case.id for case in cases), outcomes, strict=False))

@@ -9,7 +9,7 @@ from open_folders import made_record
 from harness.experiment import chosen_strategy
 from harness.experiment.cases import expand
 from harness.experiment.load import resolve
-from harness.records.circumstances import Provenance
+from harness.records.conditions import Provenance
 from harness.records.outcome import Rounds
 from harness.run.recorder import files_of
 from harness.run.resume import changed_files, outdated_records

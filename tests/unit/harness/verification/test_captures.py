@@ -70,7 +70,7 @@ def test_strategies_and_shapes_share_a_capture_and_batches(tmp_path: Path) -> No
     result = captures(tmp_path, jobs)
     for one in (case(), case(workers=4), case(strategy="none")):
         result.batches(one, result.of(one))
-    assert jobs.asked == ["capture", "lay_batches"]
+    assert jobs.asked == ["capture", "write_batches"]
 
 
 def test_a_checkpoint_above_the_current_folder_is_named_from_the_root_on(
@@ -94,7 +94,7 @@ def test_each_precision_has_a_capture_and_xla_shares_it(tmp_path: Path) -> None:
     for computation in (Computation(), Computation(xla=True), Computation(precision="bfloat16")):
         one = replace(case(), computation=computation)
         result.batches(one, result.of(one))
-    assert jobs.asked == ["capture", "lay_batches", "capture"]
+    assert jobs.asked == ["capture", "write_batches", "capture"]
 
 
 def test_what_does_not_follow_a_precision_is_tried_once(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_another_batch_size_shares_the_capture_only(tmp_path: Path) -> None:
     result = captures(tmp_path, jobs)
     for one in (case(), case(batch_size=16)):
         result.batches(one, result.of(one))
-    assert jobs.asked == ["capture", "lay_batches", "lay_batches"]
+    assert jobs.asked == ["capture", "write_batches", "write_batches"]
 
 
 def test_a_step_of_fixed_batch_is_captured_for_each_share(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_what_comes_before_workers_shares_one_limit_by_topology(monkeypatch: pyt
         captures.separability(one, topology)
         captures.reference(one, result, topology, 4)
         *_, first_s, second_s = jobs.limits_s
-        assert first_s == pytest.approx(USUAL.study_s, abs=1)
+        assert first_s == pytest.approx(USUAL.command_s, abs=1)
         assert second_s == pytest.approx(limit_s - 1400.0, abs=1)
         assert captures.seconds(one, result) == (700.0, 1400.0)
 
@@ -270,7 +270,7 @@ def test_checks_of_other_strategies_shorten_no_limit(monkeypatch: pytest.MonkeyP
     for strategy in ("ps", "all-reduce", "ps-load-balancing", "local-sgd", "sharded-ps", "parallax"):
         result, plan = planned(captures, case(strategy=strategy))
         captures.verdict_in_float64(case(strategy=strategy), result, plan, 4)
-        assert jobs.limits_s[-1] == pytest.approx(USUAL.study_s, abs=1)
+        assert jobs.limits_s[-1] == pytest.approx(USUAL.command_s, abs=1)
     assert captures.seconds(case(), result) == (300.0, 0.0)
 
 

@@ -12,8 +12,8 @@ import pytest
 from synthetic_run import DIED, FORMULA, MARKDOWN, SCRIPT, Case, write_run
 
 from harness.cli import main
-from harness.records.circumstances import ModelSize
 from harness.records.comparison import comparison_key
+from harness.records.conditions import ModelSize
 from reports.changes.changes import ByBaseline, ByRate, Change, Changes, changes_between
 from reports.changes.wording import changes_table, headline, to_document, to_markdown, to_text
 from reports.load import load

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.records.circumstances import Repository
+from harness.records.conditions import Repository
 from reports.history import database
 from reports.history.database import DATABASE, HistoryError, HistoryInUseError
 from reports.history.figures import Figure, Lost, NewNight, Subject

@@ -14,7 +14,7 @@ from markdown_it.token import Token
 from synthetic_run import DIED, FORMULA, MARKDOWN, NONE, ONERROR, SCRIPT, SINGLE, Case, write_run
 
 import reports
-from harness.records.safe_text import spelt_out
+from harness.records.safe_text import printable
 from reports.compare import build
 from reports.load import load
 from reports.pages.markdown import MOST_CHARACTERS, markdown_text, to_markdown
@@ -61,7 +61,7 @@ def visible_text(pieces: list[Token]) -> str:
 @pytest.mark.parametrize("text", [*REFERRING, SCRIPT, FORMULA, MARKDOWN, ONERROR])
 def test_text_is_shown_as_it_is_and_refers_to_nothing(text: str) -> None:
     pieces = inline(f"x {markdown_text(text)}")
-    assert visible_text(pieces) == f"x {' '.join(spelt_out(text).split())}"
+    assert visible_text(pieces) == f"x {' '.join(printable(text).split())}"
     assert not [text for text in texts(pieces) if LINKED.search(text)]
 
 

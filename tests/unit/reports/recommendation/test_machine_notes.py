@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from open_folders import made_record
 
-from harness.records.circumstances import GpuFacts, Machine
+from harness.records.conditions import GpuFacts, Machine
 from harness.records.costs import GpuUse
 from harness.records.outcome import Stability
 from harness.records.record import Record

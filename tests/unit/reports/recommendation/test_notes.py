@@ -11,8 +11,8 @@ from open_folders import made_record
 from synthetic_run import SINGLE, Case, write_run
 
 import reports
-from harness.records.circumstances import Method
 from harness.records.comparison import comparison_key
+from harness.records.conditions import Method
 from harness.records.costs import InputWait, ObserverEffect, Preparation
 from harness.records.outcome import StepSeconds
 from harness.records.record import Record, from_json, to_document, to_json

@@ -61,7 +61,7 @@ def test_a_failure_shows_the_end_of_the_log_of_the_worker_that_it_names(tmp_path
 
 def test_where_none_is_named_it_is_the_log_written_last(tmp_path: Path) -> None:
     path, beside = failed_run(tmp_path / "run", HERE)
-    for i, name in enumerate(("worker-2.log", "worker-0.log", "worker-1.log", "zygote.log")):
+    for i, name in enumerate(("worker-2.log", "worker-0.log", "worker-1.log", "fork-server.log")):
         (beside / name).write_text(f"{name}\n" if name != "worker-1.log" else "")
         os.utime(beside / name, (1_000 + i, 1_000 + i))
     assert problem_of(path).log == ("worker-0.log",)

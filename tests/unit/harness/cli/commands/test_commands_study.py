@@ -8,8 +8,8 @@ from called import Pipeline, call, document, verified
 
 from harness.cluster import ClusterShape
 from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.planned_target import Verified, shape_of
 from harness.requests import Target, VerifyRequest
-from harness.study import Verified, shape_of
 from strategies.plan.payload import CollectiveBytes
 from strategies.plan.schema import StrategyClass
 

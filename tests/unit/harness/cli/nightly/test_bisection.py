@@ -20,7 +20,7 @@ from harness.errors import CaseError
 from harness.experiment.cases import expand
 from harness.experiment.load import load_experiment
 from harness.host_facts import own_checkout, repository_of
-from harness.records import circumstances as facts
+from harness.records import conditions as facts
 from reports.history.figures import Figure, NewNight, Subject
 from reports.history.store import writing
 

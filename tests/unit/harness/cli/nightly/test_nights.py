@@ -25,7 +25,7 @@ from harness.errors import CaseError, Interrupted, StoreError
 from harness.experiment.load import load_experiment
 from harness.experiment.model import Experiment
 from harness.pipeline import RunOutcome
-from harness.records.checksums import sealed, unsealed
+from harness.records.checksums import with_checksum, without_checksum
 from harness.records.run_documents import read_head
 from harness.records.run_folder import open_run
 from harness.requests import RunOptions
@@ -213,8 +213,10 @@ def test_a_run_without_a_record_that_can_be_read_is_no_night(
 ) -> None:
     run = write_run(tmp_path / "run", [Case(workload="w", strategy="ps", traced=False)])
     results = run / "results.jsonl"
-    records = [{**unsealed(json.loads(line)), "schema": 99} for line in results.read_text().splitlines()]
-    results.write_text("".join(f"{json.dumps(sealed(record))}\n" for record in records))
+    records = [
+        {**without_checksum(json.loads(line)), "schema": 99} for line in results.read_text().splitlines()
+    ]
+    results.write_text("".join(f"{json.dumps(with_checksum(record))}\n" for record in records))
     status, refused = night("import", str(run))
     assert status == 2
     message = refused["error"]["message"]

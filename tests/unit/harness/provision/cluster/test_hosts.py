@@ -8,7 +8,7 @@ import pytest
 
 from harness.provision.cluster import hosts
 from harness.provision.cluster.hosts import NodeAgent, NodeFacts, cores_of_workers
-from harness.records.circumstances import Machine
+from harness.records.conditions import Machine
 
 
 def node(name: str, boot: str, *cores: int) -> NodeFacts:

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from harness.provision.failures import WorkerFailure
-from harness.provision.hosts import Hosts, Seat
-from harness.provision.protocols import LOOPBACK, Site, StartOptions
+from harness.provision.hosts import Hosts, WorkerSetup
+from harness.provision.protocols import LOOPBACK, ClusterFacts, StartOptions
 from harness.provision.ray import actors, pool
 from harness.provision.ray.pool import RayCluster
 from harness.worker.process.actor import WorkerFacts
@@ -49,10 +49,13 @@ class _Hosts:
 
 def cluster_of(n_workers: int, hosts: _Hosts | None = None) -> RayCluster:
     return RayCluster(
-        [Seat(resources={}, environment={}, log=Path(f"zygote-{worker}.log")) for worker in range(n_workers)],
+        [
+            WorkerSetup(resources={}, environment={}, log=Path(f"fork-server-{worker}.log"))
+            for worker in range(n_workers)
+        ],
         hosts=cast("Any", hosts or _Hosts()),
         scratch=Path("scratch"),
-        site=lambda: Site(notes=("of the hosts",)),
+        facts=lambda: ClusterFacts(notes=("of the hosts",)),
         started_s=0.0,
         options=StartOptions(imports=(), preload_s=60.0, fork_s=7.0),
     )
@@ -64,7 +67,7 @@ def test_a_replaced_workers_start_counts_from_its_own(monkeypatch: pytest.Monkey
     def ask(*_: object) -> list[object]:
         nonlocal now_s
         now_s += ANSWER_S
-        return [Died(what="zygote", exit_code=1)]
+        return [Died(what="fork server", exit_code=1)]
 
     monkeypatch.setattr(pool, "start_actor", lambda *_: object())
     monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: now_s))
@@ -83,7 +86,7 @@ def test_a_fork_is_waited_for_as_long_as_the_worker_itself_waits(
     def ask(_: RayCluster, workers: Sequence[int], __: object, timeout_s: float) -> list[object]:
         limits_s.append(timeout_s)
         facts = WorkerFacts(
-            pid=1, zygote_pid=2, import_s=0.0, n_zygote_threads=1, cores=None, ready_for_s=0.0
+            pid=1, fork_server_pid=2, import_s=0.0, n_fork_server_threads=1, cores=None, ready_for_s=0.0
         )
         return [facts if len(limits_s) == 1 else 7 for _ in workers]
 
@@ -104,9 +107,9 @@ def test_what_is_done_before_a_workers_first_use_is_no_part_of_its_start(
         return [
             WorkerFacts(
                 pid=1,
-                zygote_pid=2,
+                fork_server_pid=2,
                 import_s=0.0,
-                n_zygote_threads=1,
+                n_fork_server_threads=1,
                 cores=None,
                 ready_for_s=now_s - ready_s[worker],
             )
@@ -119,14 +122,14 @@ def test_what_is_done_before_a_workers_first_use_is_no_part_of_its_start(
     cluster = cluster_of(2)
     now_s = 10.0
     cluster.wait_ready(1)
-    assert cluster.site().provision_s is None
+    assert cluster.facts().provision_s is None
     now_s = 300.0  # captures and references have been made on the first worker
     cluster.wait_ready(2)
-    assert cluster.site().provision_s == 12.0
+    assert cluster.facts().provision_s == 12.0
     ready_s[1] = 400.0  # another in the place of a lost one
     now_s = 410.0
     cluster.wait_ready(2)
-    assert cluster.site().provision_s == 12.0
+    assert cluster.facts().provision_s == 12.0
 
 
 def test_a_worker_in_place_of_a_lost_one_is_pinned_to_cores_of_its_own_host(
@@ -156,19 +159,21 @@ def test_forking_from_a_process_with_threads_is_noted(monkeypatch: pytest.Monkey
         RayCluster,
         "_ask",
         lambda *_: [
-            WorkerFacts(pid=1, zygote_pid=2, import_s=0.0, n_zygote_threads=n, cores=None, ready_for_s=0.0)
+            WorkerFacts(
+                pid=1, fork_server_pid=2, import_s=0.0, n_fork_server_threads=n, cores=None, ready_for_s=0.0
+            )
             for n in n_threads
         ],
     )
     cluster = cluster_of(2)
-    assert cluster.site().notes == ("of the hosts",)
+    assert cluster.facts().notes == ("of the hosts",)
     cluster.wait_ready(2)
-    assert cluster.site().notes[0] == "of the hosts"
-    assert "on worker 1: a lock" in cluster.site().notes[1]
+    assert cluster.facts().notes[0] == "of the hosts"
+    assert "on worker 1: a lock" in cluster.facts().notes[1]
     n_threads[1] = 1
     whole = cluster_of(2)
     whole.wait_ready(2)
-    assert whole.site().notes == ("of the hosts",)
+    assert whole.facts().notes == ("of the hosts",)
 
 
 class _EndedHosts:
@@ -193,7 +198,7 @@ class _EndedHosts:
 
 
 @pytest.mark.parametrize(
-    ("has_own", "message"), [(False, "see ray/worker-0/output.log,"), (True, "see zygote-0.log,")]
+    ("has_own", "message"), [(False, "see ray/worker-0/output.log,"), (True, "see fork-server-0.log,")]
 )
 def test_a_container_that_ends_early_is_told_of_with_its_own_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_own: bool, message: str
@@ -208,15 +213,15 @@ def test_a_container_that_ends_early_is_told_of_with_its_own_log(
     log = tmp_path / "ray" / "worker-0" / "output.log"
     log.parent.mkdir(parents=True)
     log.write_text("no room for shared memory\n")
-    own = tmp_path / "zygote-0.log"
+    own = tmp_path / "fork-server-0.log"
     if has_own:
         own.write_text("imported\n")
-    seat = Seat(resources={}, environment={}, log=own, host_log=log)
+    seat = WorkerSetup(resources={}, environment={}, log=own, host_log=log)
     cluster = RayCluster(
         [seat],
         hosts=cast("Hosts", _EndedHosts()),
         scratch=tmp_path,
-        site=Site,
+        facts=ClusterFacts,
         started_s=time.monotonic(),
         options=StartOptions(imports=(), preload_s=1.0),
     )

@@ -38,7 +38,7 @@ class _Hosts:
     def failure(self, worker: int, *, stopped_s: float = STOPPED_S) -> Died | Silent | CutOff | None:
         return Silent(waited_s=1.0, is_stopped=True) if worker in self._halted and stopped_s == 0 else None
 
-    def condemn(self, worker: int) -> None:
+    def mark_failed(self, worker: int) -> None:
         self.condemned.add(worker)
 
 

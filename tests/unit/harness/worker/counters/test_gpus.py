@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from harness.measure.machine_use import consumption, core_use, stability
-from harness.records.circumstances import GpuFacts
+from harness.records.conditions import GpuFacts
 from harness.records.costs import GpuUse
 from harness.records.outcome import Stability
 from harness.worker.counters import gpus, read

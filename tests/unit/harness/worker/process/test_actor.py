@@ -1,4 +1,4 @@
-"""The actor, its zygote and forked processes, without Ray and without TensorFlow."""
+"""The actor, its fork server and forked processes, without Ray and without TensorFlow."""
 
 import os
 import signal
@@ -31,13 +31,13 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     started = Worker(
         imports=("json",),
         cores=None,
-        log_path=str(tmp_path / "zygote.log"),
+        log_path=str(tmp_path / "fork-server.log"),
         environment={"READY": str(tmp_path / "ready"), **process_variables(tmp_path, "gpu", tmp_path)},
     )
     yield started
     facts = started.facts()
     if isinstance(facts, WorkerFacts):
-        os.kill(facts.zygote_pid, signal.SIGKILL)
+        os.kill(facts.fork_server_pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def result(reply: Reply) -> object:
 def test_the_zygote_has_one_thread(worker: Worker) -> None:
     facts = worker.facts()
     assert isinstance(facts, WorkerFacts)
-    assert facts.n_zygote_threads == 1
+    assert facts.n_fork_server_threads == 1
 
 
 def test_packages_in_the_current_folder_are_not_ours(tmp_path: Path) -> None:
@@ -66,13 +66,13 @@ def test_packages_in_the_current_folder_are_not_ours(tmp_path: Path) -> None:
     worker = Worker(
         imports=("strategies", "workloads"),
         cores=None,
-        log_path=str(tmp_path / "zygote.log"),
+        log_path=str(tmp_path / "fork-server.log"),
         environment=process_variables(tmp_path, "cpu", tmp_path),
         folder=str(users),
     )
     facts = worker.facts()
-    assert isinstance(facts, WorkerFacts), (tmp_path / "zygote.log").read_text()
-    os.kill(facts.zygote_pid, signal.SIGKILL)
+    assert isinstance(facts, WorkerFacts), (tmp_path / "fork-server.log").read_text()
+    os.kill(facts.fork_server_pid, signal.SIGKILL)
 
 
 def test_each_fork_is_another_process_with_the_given_environment(
@@ -91,7 +91,7 @@ def test_a_process_that_is_gone_before_it_is_known_can_be_let_go(
 ) -> None:
     def process_gone(pid: int, pidfd: int, jobs: socket.socket, log_path: str) -> ForkedProcess:
         os.kill(pid, signal.SIGKILL)
-        eventually(lambda: start_time(pid) is None, LONG_S, "its keeper has reaped it")
+        eventually(lambda: start_time(pid) is None, LONG_S, "its subreaper has reaped it")
         return ForkedProcess(pid, pidfd, jobs, log_path)
 
     monkeypatch.setattr("harness.worker.process.actor.ForkedProcess", process_gone)
@@ -165,9 +165,11 @@ def test_a_process_that_goes_on_after_a_halt_answers(worker: Worker, pid: int) -
 def test_a_dead_zygote_takes_its_processes_along(worker: Worker, pid: int, tmp_path: Path) -> None:
     facts = worker.facts()
     assert isinstance(facts, WorkerFacts)
-    os.kill(facts.zygote_pid, signal.SIGKILL)
-    assert worker.call(pid, pack_job(actor_jobs.sleep, (3600,)), LONG_S) == Died(what="zygote", exit_code=-9)
-    assert worker.fork(str(tmp_path / "other.log")) == Died(what="zygote", exit_code=-9)
+    os.kill(facts.fork_server_pid, signal.SIGKILL)
+    assert worker.call(pid, pack_job(actor_jobs.sleep, (3600,)), LONG_S) == Died(
+        what="fork server", exit_code=-9
+    )
+    assert worker.fork(str(tmp_path / "other.log")) == Died(what="fork server", exit_code=-9)
     eventually(lambda: start_time(pid) is None, LONG_S, "the process ends")
 
 
@@ -186,13 +188,13 @@ def test_a_fork_that_comes_when_nobody_waits_for_it_is_killed(
     facts = started.facts()
     assert isinstance(facts, WorkerFacts)
     try:
-        os.kill(facts.zygote_pid, signal.SIGSTOP)
+        os.kill(facts.fork_server_pid, signal.SIGSTOP)
         assert started.fork(log) == Silent(waited_s=0.2)
-        os.kill(facts.zygote_pid, signal.SIGCONT)
+        os.kill(facts.fork_server_pid, signal.SIGCONT)
         eventually(lambda: len(late) == 1, LONG_S, "the fork comes")
         eventually(lambda: start_time(late[0]) is None, LONG_S, "it is killed")
     finally:
-        os.kill(facts.zygote_pid, signal.SIGKILL)
+        os.kill(facts.fork_server_pid, signal.SIGKILL)
 
 
 def test_no_other_process_is_killed_that_has_got_the_id(tmp_path: Path) -> None:
@@ -216,7 +218,7 @@ def test_since_when_a_worker_is_ready_is_known(worker: Worker) -> None:
 
 def test_an_import_that_fails_ends_the_wait(tmp_path: Path) -> None:
     started = Worker(imports=("no_such_module",), cores=None, log_path=str(tmp_path / "log"), environment={})
-    assert started.facts() == Died(what="zygote", exit_code=1)
+    assert started.facts() == Died(what="fork server", exit_code=1)
     assert "no_such_module" in (tmp_path / "log").read_text()
 
 

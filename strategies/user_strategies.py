@@ -1,4 +1,4 @@
-"""Strategies from users: a builder class of their own, or an edited plan file.
+"""User strategies: a builder class in a Python file, or an edited plan file.
 
 `stratbench plan --json` and a run folder's `plan.json` are both read. Fields that follow from nodes and knobs
 are ignored: bytes, class, notes, `sparse_duplicates`, tuning and costs on a slice.
@@ -14,7 +14,7 @@ from typing import Protocol, get_args
 from pydantic import ValidationError
 
 from strategies.builders import parameter_server
-from strategies.builders.knobs import MERGE_ROWS, check_exclusions
+from strategies.builders.shared_params import MERGE_ROWS, check_exclusions
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.params import Param, Params, ParamValue
 from strategies.plan.node_rules import check_nodes

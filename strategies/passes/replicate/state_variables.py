@@ -1,4 +1,4 @@
-"""Variables that a pass adds, to keep a value from one step to the next."""
+"""State variables that a pass adds to keep a value from one step to the next."""
 
 import zlib
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from strategies.numerics.compressors import StateSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptState:
+class StateVariable:
     """One replica's copy of a variable, its value in this step, and how it gets its next one.
 
     Attributes:
@@ -36,7 +36,7 @@ class KeptState:
         shared: bool = False,
         lasting: bool = True,
         part: Part | None = None,
-    ) -> "KeptState":
+    ) -> "StateVariable":
         """A state of this name for one replica.
 
         It takes eleven arguments: facts of a variable that no other value carries together.

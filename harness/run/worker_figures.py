@@ -1,4 +1,4 @@
-"""Figures that a case's workers give once its last window is timed."""
+"""Figures of a case's workers, read after its last window."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -83,7 +83,7 @@ def aggregated(processes: ProcessSet, plan: Plan, step: StepSummary, timeouts: T
         UPDATER,
         after_repeats.aggregation_seconds,
         (rule, sum(n_elements(v.shape) for v in dense), device),
-        timeout_s=timeouts.study_s,
+        timeout_s=timeouts.command_s,
         stage="collect",
     )
     chosen, not_finite, steps = counts or (None, None, None)

@@ -1,8 +1,8 @@
-"""Zygote: a process that has imported TensorFlow and Keras and forks fresh processes from that state.
+"""Fork server: a process that has imported TensorFlow and Keras and forks fresh processes from that state.
 
-Its only thread waits on the control socket and on the keepers of its processes. It has no eager context,
+Its only thread waits on the control socket and on the subreapers of its processes. It has no eager context,
 server or session, so that its forks are fresh. Run:
-`python -m harness.worker.process.zygote CONTROL_FD PARENT_PID IMPORT…`.
+`python -m harness.worker.process.fork_server CONTROL_FD PARENT_PID IMPORT…`.
 """
 
 import gc
@@ -41,19 +41,19 @@ def main(argv: Sequence[str]) -> None:
         control,
         {"event": "ready", "import_s": time.monotonic() - started_s, "n_threads": os_process.n_threads()},
     )
-    _Zygote(control).serve()
+    _ForkServer(control).serve()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Forked:
-    keeper_pid: int
+    subreaper_pid: int
     pid: int
 
 
-class _Zygote:
+class _ForkServer:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._forked: dict[int, _Forked] = {}  # by the keeper's pidfd
+        self._forked: dict[int, _Forked] = {}  # by the subreaper's pidfd
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
 
@@ -75,8 +75,8 @@ class _Zygote:
         sys.stdout.flush()
         sys.stderr.flush()
         announced, announcing = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        keeper_pid = os.fork()
-        if keeper_pid == 0:
+        subreaper_pid = os.fork()
+        if subreaper_pid == 0:
             job_process.start_in_child(
                 jobs,
                 request["log_path"],
@@ -87,13 +87,13 @@ class _Zygote:
         jobs.close()
         with announced:
             announcement, pidfds, _, _ = socket.recv_fds(announced, _MESSAGE_LIMIT, 1)
-        keeper_pidfd = os.pidfd_open(keeper_pid)
-        # A keeper that has ended announces nothing; use its own pid.
-        pid = int(announcement or keeper_pid)
-        self._forked[keeper_pidfd] = _Forked(keeper_pid=keeper_pid, pid=pid)
-        self._poll.register(keeper_pidfd, select.POLLIN)
+        subreaper_pidfd = os.pidfd_open(subreaper_pid)
+        # A subreaper that has ended announces nothing; use its own pid.
+        pid = int(announcement or subreaper_pid)
+        self._forked[subreaper_pidfd] = _Forked(subreaper_pid=subreaper_pid, pid=pid)
+        self._poll.register(subreaper_pidfd, select.POLLIN)
         forked = {"event": "forked", "token": request["token"], "pid": pid}
-        _send(self._control, forked, pidfds or [keeper_pidfd])
+        _send(self._control, forked, pidfds or [subreaper_pidfd])
         for pidfd in pidfds:
             os.close(pidfd)
         return True
@@ -102,15 +102,15 @@ class _Zygote:
         process = self._forked.pop(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)
-        _, status = os.waitpid(process.keeper_pid, 0)
+        _, status = os.waitpid(process.subreaper_pid, 0)
         exit_code = os.waitstatus_to_exitcode(status)
         _send(self._control, {"event": "exited", "pid": process.pid, "exit_code": exit_code})
 
 
-def _announce(zygote: socket.socket, pid: int) -> None:
-    """Send the zygote a child's id and pidfd before the child can be reaped."""
+def _announce(fork_server: socket.socket, pid: int) -> None:
+    """Send the fork server a child's id and pidfd before the child can be reaped."""
     pidfd = os.pidfd_open(pid)
-    socket.send_fds(zygote, [str(pid).encode()], [pidfd])
+    socket.send_fds(fork_server, [str(pid).encode()], [pidfd])
     os.close(pidfd)
 
 

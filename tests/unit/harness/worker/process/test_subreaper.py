@@ -31,17 +31,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def worker(folder: Path) -> Iterator[Worker]:
     environment = process_variables(folder, "cpu", folder)
-    started = Worker(imports=(), cores=None, log_path=str(folder / "zygote.log"), environment=environment)
+    started = Worker(
+        imports=(), cores=None, log_path=str(folder / "fork-server.log"), environment=environment
+    )
     yield started
     facts = started.facts()
     if isinstance(facts, WorkerFacts):
-        os.kill(facts.zygote_pid, signal.SIGKILL)
+        os.kill(facts.fork_server_pid, signal.SIGKILL)
 
 
 @pytest.fixture
 def pid(worker: Worker, folder: Path) -> int:
     forked = worker.fork(str(folder / "worker.log"))
-    assert isinstance(forked, int), (folder / "zygote.log").read_text()
+    assert isinstance(forked, int), (folder / "fork-server.log").read_text()
     return forked
 
 
@@ -57,8 +59,8 @@ def others_memory() -> Iterator[shared_memory.SharedMemory]:
 def of_worker(worker: Worker, pid: int, job: Callable[..., object], *args: object) -> object:
     reply = worker.call(pid, pack_job(job, args), LONG_S)
     assert isinstance(reply, JobAnswer), reply
-    # The kernel wakes the keeper as soon as there is a new name.
-    eventually(lambda: status(parent(pid))[0] == "S", LONG_S, "the keeper has looked who holds it")
+    # The kernel wakes the subreaper as soon as there is a new name.
+    eventually(lambda: status(parent(pid))[0] == "S", LONG_S, "the subreaper has looked who holds it")
     return unpack_answer(reply.payload)
 
 
@@ -73,7 +75,7 @@ def crash(worker: Worker, pid: int, folder: Path) -> None:
 def kill_zygote(worker: Worker, pid: int, folder: Path) -> None:
     facts = worker.facts()
     assert isinstance(facts, WorkerFacts)
-    os.kill(facts.zygote_pid, signal.SIGKILL)
+    os.kill(facts.fork_server_pid, signal.SIGKILL)
 
 
 def end_run(worker: Worker, pid: int, folder: Path) -> None:

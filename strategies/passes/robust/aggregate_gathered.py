@@ -1,4 +1,4 @@
-"""A rule over the gradients of all workers, which each worker gathers and combines for itself, as all do."""
+"""Robust aggregation without a server: every worker gathers all gradients and applies the rule itself."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar

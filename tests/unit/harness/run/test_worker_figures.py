@@ -9,8 +9,8 @@ import pytest
 from harness.errors import CaseError
 from harness.experiment.model import Measure
 from harness.measure.timeouts import USUAL
-from harness.run.collected import memory_left_bytes, slowest_codec_s
 from harness.run.open_case import OpenCase
+from harness.run.worker_figures import memory_left_bytes, slowest_codec_s
 from strategies.plan.faults import Fault
 
 

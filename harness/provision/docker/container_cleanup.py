@@ -1,6 +1,6 @@
-"""Guards the containers of a run: `python -m harness.provision.docker.guard RUN`.
+"""Process that removes a run's containers when its driver has finished or died.
 
-When its driver closes standard input, in order or because it died, the remains of the run are removed.
+`python -m harness.provision.docker.container_cleanup RUN`: the driver holds its standard input open.
 """
 
 import signal
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str]) -> None:
-    """Wait for the driver's end, then remove."""
+    """Wait until standard input closes, then remove the run's containers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.stdin.buffer.read()
-    # Not before: it waits for hours, and what it needs takes memory.
+    # Imported late: the process waits for hours, and these modules take memory.
     from harness.provision.docker.engine import engine
     from harness.provision.docker.leftovers import remove_run
 

@@ -13,8 +13,8 @@ from harness.experiment.cases import Case
 from harness.experiment.model import Computation
 from harness.experiment.references import WorkloadRef, parse_strategy
 from harness.measure.timeouts import USUAL
-from harness.run import ready
-from harness.run.ready import PreparedCase, ready_processes
+from harness.run import process_setup
+from harness.run.process_setup import PreparedCase, ready_processes
 from harness.worker.jobs.training import Opened
 from harness.worker.process.job import job_name
 from strategies.plan.schema import StepSummary
@@ -42,7 +42,7 @@ def jobs_of(
     def serving(*_: object, **__: object) -> Iterator[Processes]:
         yield processes
 
-    monkeypatch.setattr(ready, "serving_processes", serving)
+    monkeypatch.setattr(process_setup, "serving_processes", serving)
     case = Case(
         id="",
         workload=WorkloadRef(reference="w"),

@@ -1,4 +1,4 @@
-"""Repeats that a site's workers get, and the end of a site."""
+"""Repeats that the workers of a cluster get, and their end."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -17,15 +17,15 @@ from harness.experiment.schedule import Slot, schedule
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision import protocols
 from harness.provision.protocols import USUAL_START, StartOptions
-from harness.records.circumstances import Method
+from harness.records.conditions import Method
 from harness.records.outcome import Failure, Rounds
 from harness.records.record import KILLED_BY_FAULT, Record
 from harness.requests import RunOptions
-from harness.run import sites
+from harness.run import clusters
+from harness.run.clusters import run_slots, users_folders
 from harness.run.further_repeats import NarrowRatios
 from harness.run.progress import Progress
 from harness.run.repeats import Ended
-from harness.run.sites import run_slots, users_folders
 
 REPEAT_S = 10.0
 
@@ -44,8 +44,8 @@ class Folder:
 
 
 @dataclass
-class Site:
-    """Workers and runner of a site whose repeats differ by so much, and take `REPEAT_S` together."""
+class Workers:
+    """Workers and runner whose repeats differ by so much, and take `REPEAT_S` together."""
 
     factor: float
     clock_s: float = 0.0
@@ -60,7 +60,7 @@ class Site:
         self.preload_s.add(options.preload_s)
         self.n_workers.append(shape.workers)
         cluster = SimpleNamespace(
-            site=protocols.Site, wait_ready=lambda n: (), scratch=Path("scratch"), seen=lambda p: p
+            facts=protocols.ClusterFacts, wait_ready=lambda n: (), scratch=Path("scratch"), seen=lambda p: p
         )
         return contextlib.nullcontext(cluster)
 
@@ -89,7 +89,7 @@ class Site:
 
 
 def run(
-    site: Site,
+    fake: Workers,
     monkeypatch: pytest.MonkeyPatch,
     *,
     at_most: str,
@@ -99,10 +99,10 @@ def run(
     before: Folder | None = None,
     **cluster: Any,
 ) -> Folder:
-    monkeypatch.setattr(sites, "provider_of", {"local": site}.get)
-    monkeypatch.setattr(sites, "SlotRunner", lambda **_: site)
-    monkeypatch.setattr(sites, "Captures", lambda *_, **__: None)
-    monkeypatch.setattr(sites, "time", SimpleNamespace(monotonic=lambda: site.clock_s))
+    monkeypatch.setattr(clusters, "provider_of", {"local": fake}.get)
+    monkeypatch.setattr(clusters, "SlotRunner", lambda **_: fake)
+    monkeypatch.setattr(clusters, "Captures", lambda *_, **__: None)
+    monkeypatch.setattr(clusters, "time", SimpleNamespace(monotonic=lambda: fake.clock_s))
     until = {"ratio_ci": "5%", "at_most": at_most}
     document = {"name": "x", "workloads": ["digits-mlp"], "strategies": ["single", "ps"], "cluster": cluster}
     spec = resolve({**document, "measure": {"repeats": 4, "until": until}})
@@ -137,24 +137,24 @@ def repeats_by_case(folder: Folder) -> dict[str, list[int]]:
 
 
 def test_repeats_go_on_until_ratios_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    quiet = Site(factor=1.0)
+    quiet = Workers(factor=1.0)
     run(quiet, monkeypatch, at_most="10m")
     assert quiet.started == [0, 1, 2, 3]
-    noisy = Site(factor=1.08)
+    noisy = Workers(factor=1.08)
     folder = run(noisy, monkeypatch, at_most="10m")
     assert noisy.started == [0, 1, 2, 3, 4, 5, 6]
     assert set(map(tuple, repeats_by_case(folder).values())) == {tuple(range(7))}
 
 
 def test_nothing_is_begun_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    site = Site(factor=3.0)
-    run(site, monkeypatch, at_most="65s")
-    assert site.started == [0, 1, 2, 3, 4, 5]
-    assert site.clock_s <= 65.0
+    fake = Workers(factor=3.0)
+    run(fake, monkeypatch, at_most="65s")
+    assert fake.started == [0, 1, 2, 3, 4, 5]
+    assert fake.clock_s <= 65.0
 
 
 def test_a_worker_that_its_fault_kills_is_no_failure_to_stop_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Killed(Site):
+    class Killed(Workers):
         def run(self, slots: Sequence[Slot]) -> Iterator[tuple[Slot, Ended]]:
             for slot, ended in super().run(slots):
                 method = Method(
@@ -169,42 +169,42 @@ def test_a_worker_that_its_fault_kills_is_no_failure_to_stop_at(monkeypatch: pyt
                 record = replace(ended.record, status="failed", error=error, method=method)
                 yield slot, Ended(record=record)
 
-    site = Killed(factor=1.0)
-    run(site, monkeypatch, at_most="1s", fail_fast=True)
-    assert site.started == [0, 1, 2, 3]
+    fake = Killed(factor=1.0)
+    run(fake, monkeypatch, at_most="1s", fail_fast=True)
+    assert fake.started == [0, 1, 2, 3]
 
 
 def test_whoever_waits_longer_waits_longer_for_workers_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    site = Site(factor=1.0)
-    run(site, monkeypatch, at_most="10m", limits=Timeouts(factor=4.0))
-    assert site.preload_s == {4 * USUAL_START.preload_s}
+    fake = Workers(factor=1.0)
+    run(fake, monkeypatch, at_most="10m", limits=Timeouts(factor=4.0))
+    assert fake.preload_s == {4 * USUAL_START.preload_s}
 
 
 def test_a_time_budget_ends_further_repeats_and_none_of_them_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    site = Site(factor=3.0)
-    folder = run(site, monkeypatch, at_most="10m", budget_s=50.0)
-    assert site.started == [0, 1, 2, 3, 4]
+    fake = Workers(factor=3.0)
+    folder = run(fake, monkeypatch, at_most="10m", budget_s=50.0)
+    assert fake.started == [0, 1, 2, 3, 4]
     assert {record.status for record in folder.records} == {"ok"}
 
 
 def test_a_resumed_run_has_workers_for_all_that_may_follow(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = run(Site(factor=3.0), monkeypatch, at_most="1s", workers=4)
+    before = run(Workers(factor=3.0), monkeypatch, at_most="1s", workers=4)
     alone = {r.case for r in before.records if r.case.startswith("digits-mlp-single")}
     before.records = tuple(r for r in before.records if not (r.case in alone and r.repeat == 1))
-    resumed = Site(factor=3.0)
+    resumed = Workers(factor=3.0)
     folder = run(resumed, monkeypatch, at_most="35s", before=before, workers=4)
     assert resumed.n_workers == [4]
     assert resumed.started == [1, 4, 5]
     assert set(map(tuple, map(sorted, repeats_by_case(folder).values()))) == {tuple(range(6))}
 
 
-def test_a_run_of_several_sites_goes_on_site_by_site(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = run(Site(factor=3.0), monkeypatch, at_most="1s", cores_per_worker=[1, 2])
-    resumed = Site(factor=3.0)
+def test_a_run_of_several_clusters_goes_on_cluster_by_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = run(Workers(factor=3.0), monkeypatch, at_most="1s", cores_per_worker=[1, 2])
+    resumed = Workers(factor=3.0)
     folder = run(resumed, monkeypatch, at_most="80s", before=before, cores_per_worker=[1, 2])
-    assert len(resumed.n_workers) == 2, "each site comes up once"
+    assert len(resumed.n_workers) == 2, "each cluster comes up once"
     assert len(repeats_by_case(folder)) == 4
     assert all(len(set(result)) == len(result) for result in repeats_by_case(folder).values())
     assert resumed.started == [4, 5, 6, 7, 4, 5, 6, 7]

@@ -1,9 +1,9 @@
-"""Keeper of a worker's process: its parent, which removes what the code of a workload leaves behind.
+"""Subreaper of a worker's process: its parent, which removes what the code of a workload leaves behind.
 
-The kernel gives the keeper all orphans of the process, whatever session they moved to. Shared memory of the
-process and its descendants is removed after them: the kernel reports each new name in `/dev/shm`, and it is
-theirs if one of them has it open as shared memory then. Ordinary files, files without a known owner, and
-files that a living process uses stay.
+Orphaned descendants of the process become children of the subreaper, whatever session they moved to. It
+kills them and unlinks their shared memory: inotify reports each new name in `/dev/shm`, and a file is removed
+if one of these processes had it open as shared memory at that moment. Ordinary files, files without a known
+owner, and files that a living process uses stay.
 """
 
 import ctypes
@@ -24,11 +24,11 @@ from typing import Never
 
 from harness.worker.process import os_process
 
-NAME = "keeper"
-"""Name by which the kernel lists keepers."""
+NAME = "subreaper"
+"""Name by which the kernel lists subreapers."""
 _ORPHANS_S = 3.0  # for orphans to be gone once they are killed
 ENDED_WITHIN_S = _ORPHANS_S + 1.0
-"""Time in which a keeper cleans up and ends after its process has ended."""
+"""Time in which a subreaper cleans up and ends after its process has ended."""
 # Python's own process that unlinks the shared memory of a program that has ended; so has joblib one.
 _UNLINKS_MEMORY = b"resource_tracker"
 _UNLINKING_S = 1.0
@@ -42,16 +42,16 @@ _EVENT = struct.Struct("iIII")
 _BATCH_BYTES = 65536
 
 
-def continue_below_keeper(parent_pid: int, *, announce: Callable[[int], None] | None = None) -> None:
-    """Continue in a child of this process; this process becomes its keeper and does not return.
+def continue_below_subreaper(parent_pid: int, *, announce: Callable[[int], None] | None = None) -> None:
+    """Continue in a child of this process; this process becomes its subreaper and does not return.
 
-    The keeper exits like the child, and ends the child if the parent is gone or on SIGTERM.
+    The subreaper exits like the child, and ends the child if the parent is gone or on SIGTERM.
 
     Args:
         parent_pid: id of the process that started this one.
-        announce: called in the keeper with the child's id.
+        announce: called in the subreaper with the child's id.
     """
-    keeper_pid = os.getpid()
+    subreaper_pid = os.getpid()
     os_process.adopt_orphans()
     # Before the child can make any.
     memory = _MemoryWatch()
@@ -62,7 +62,7 @@ def continue_below_keeper(parent_pid: int, *, announce: Callable[[int], None] | 
         for descriptor in memory.descriptors:
             os.close(descriptor)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
-        os_process.die_with_parent(keeper_pid)
+        os_process.die_with_parent(subreaper_pid)
         return
     status = _FAILED
     try:

@@ -1,4 +1,4 @@
-"""Fresh processes made ready: servers or a ring between them, a plan's step, initial values and batches."""
+"""Setup of a case's processes: their servers or ring, the plan's step, initial values and batches."""
 
 import secrets
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from harness.experiment.cases import Case
 from harness.experiment.model import InputRule
 from harness.measure.timeouts import Timeouts
 from harness.provision.accelerators import shared_memory_mib
-from harness.provision.protocols import Forks, ProcessSet
+from harness.provision.protocols import ProcessSet, ProcessSource
 from harness.verification.captures import Capture
 from harness.verification.reference import Reference
 from harness.worker.jobs import rendezvous, training
@@ -32,7 +32,7 @@ _SECRET_BYTES = 32
 
 @contextmanager
 def serving_processes(
-    cluster: Forks,
+    cluster: ProcessSource,
     log_paths: Sequence[Path],
     *,
     n_devices: Sequence[int],
@@ -187,7 +187,7 @@ def _stopped(processes: ProcessSet, runner: _Runner, timeouts: Timeouts) -> Iter
 
 @contextmanager
 def ready_processes(
-    cluster: Forks, prepared: PreparedCase, timeouts: Timeouts, *, are_checked: bool = False
+    cluster: ProcessSource, prepared: PreparedCase, timeouts: Timeouts, *, are_checked: bool = False
 ) -> Iterator[tuple[ProcessSet, tuple[Opened, ...]]]:
     """New processes with a plan's step, its initial values and its batches; dead when the context ends.
 

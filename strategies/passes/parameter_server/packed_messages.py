@@ -1,4 +1,4 @@
-"""Small values between a worker and a server in one message: each message costs more than they do."""
+"""Pack small values between a worker and a server into one message, to save the cost per message."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Sized

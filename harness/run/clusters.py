@@ -1,4 +1,4 @@
-"""The repeats of a run, site after site: workers come up, serve all cases of their kind, and are ended."""
+"""Repeats of a run, cluster by cluster: start its workers, run all cases that share them, stop them."""
 
 import itertools
 import math
@@ -21,7 +21,7 @@ from harness.provision.registry import provider_of
 from harness.records.run_documents import LOGS
 from harness.records.run_folder import RunFolder
 from harness.requests import RunOptions
-from harness.run.further_repeats import FurtherRepeats, PlanOf, SiteSoFar, expected_s
+from harness.run.further_repeats import ClusterState, FurtherRepeats, PlanOf, expected_s
 from harness.run.progress import Progress, ratio_so_far
 from harness.run.recorder import RunRecorder
 from harness.run.repeats import SlotRunner
@@ -49,7 +49,7 @@ def run_slots(
     """Run repeats and record each as it ends; repeats for which no time is left are recorded as skipped.
 
     Args:
-        slots: remaining repeats; those of one site in a row, and within it those of one block.
+        slots: remaining repeats; those of one cluster in a row, and within it those of one block.
         cases: all cases of the run.
         exporter: publishes ended repeats and current windows; None for no metrics.
         then: returns repeats that follow these; None for none.
@@ -59,7 +59,7 @@ def run_slots(
     deadline_s = math.inf if options.time_budget_s is None else time.monotonic() + options.time_budget_s
     recorder = RunRecorder(spec=spec, run=folder.run)
     recorder.take_up(folder.records)
-    sites = _Sites(
+    runs = _ClusterRuns(
         spec=spec,
         cases=cases,
         options=options,
@@ -72,21 +72,21 @@ def run_slots(
         deadline_s=deadline_s,
         started_s=time.monotonic(),
     )
-    by_site: dict[object, list[Slot]] = {}
+    by_cluster: dict[object, list[Slot]] = {}
     for slot in slots:
-        by_site.setdefault(slot.case.shape.site, []).append(slot)
+        by_cluster.setdefault(slot.case.shape.cluster, []).append(slot)
     for case in cases:
-        if case.shape.site not in by_site and sites.further(case.shape.site):
-            by_site[case.shape.site] = []
-    # Starting the first site shows whether its workers can be had.
-    for site, of_site in list(by_site.items())[1:]:
-        sites.require(site, of_site)
+        if case.shape.cluster not in by_cluster and runs.further(case.shape.cluster):
+            by_cluster[case.shape.cluster] = []
+    # Starting the first cluster shows whether its workers can be had.
+    for key, of_cluster in list(by_cluster.items())[1:]:
+        runs.require(key, of_cluster)
     left = dict.fromkeys(slots)
-    for number, (site, of_site) in enumerate(by_site.items(), start=1):
-        sites.share = number / len(by_site)
-        for slot in sites.run(site, of_site):
+    for number, (key, of_cluster) in enumerate(by_cluster.items(), start=1):
+        runs.share = number / len(by_cluster)
+        for slot in runs.run(key, of_cluster):
             left.pop(slot, None)
-        reason = sites.reason_to_stop()
+        reason = runs.reason_to_stop()
         if reason is not None and left:
             for slot in left:
                 folder.append(recorder.skipped(slot, *reason))
@@ -95,12 +95,12 @@ def run_slots(
 
 
 @dataclass(slots=True, kw_only=True)
-class _Sites:
-    """Runs the repeats of one site after the other.
+class _ClusterRuns:
+    """Runs the repeats of one cluster after the other.
 
     Attributes:
         n_asked: requested repeats, finished ones included.
-        share: part of the time for further repeats at whose end this site's must have ended.
+        share: part of the time for further repeats at whose end this cluster's must have ended.
     """
 
     spec: Experiment
@@ -117,33 +117,33 @@ class _Sites:
     share: float = 1.0
     has_failed: bool = False
 
-    def cases_of(self, site: object, slots: Sequence[Slot]) -> Sequence[Case]:
-        """Cases of a site that are due; all of its cases if more repeats may follow."""
+    def cases_of(self, key: object, slots: Sequence[Slot]) -> Sequence[Case]:
+        """Cases of a cluster that are due; all of its cases if more repeats may follow."""
         if self.then is None:
             return list({slot.case.id: slot.case for slot in slots}.values())
-        return [case for case in self.cases if case.shape.site == site]
+        return [case for case in self.cases if case.shape.cluster == key]
 
-    def further(self, site: object, plan_of: PlanOf | None = None) -> Sequence[Slot]:
+    def further(self, key: object, plan_of: PlanOf | None = None) -> Sequence[Slot]:
         if self.then is None:
             return ()
         records = self.folder.records
         first = max([self.n_asked, *(record.order + 1 for record in records)])
         left_s = self._ends_s(self.then) - time.monotonic()
-        so_far = SiteSoFar(
-            cases=self.cases_of(site, ()), records=records, first=first, left_s=left_s, plan_of=plan_of
+        so_far = ClusterState(
+            cases=self.cases_of(key, ()), records=records, first=first, left_s=left_s, plan_of=plan_of
         )
         return self.then.slots(so_far)
 
-    def require(self, site: object, slots: Sequence[Slot]) -> None:
-        cases = self.cases_of(site, slots)
+    def require(self, key: object, slots: Sequence[Slot]) -> None:
+        cases = self.cases_of(key, slots)
         _provider(cases).require(_shape(cases))
 
-    def run(self, site: object, slots: Sequence[Slot]) -> Iterator[Slot]:
-        cases = self.cases_of(site, slots)
+    def run(self, key: object, slots: Sequence[Slot]) -> Iterator[Slot]:
+        cases = self.cases_of(key, slots)
         with ExitStack() as stack:
             self.progress.stage("provision", f"{cases[0].shape.provider}, {_shape(cases).workers} workers")
             cluster = stack.enter_context(self._workers(cases))
-            for note in cluster.site().notes:
+            for note in cluster.facts().notes:
                 self.progress.note(note)
             with self.progress.doing("starting workers"):
                 cluster.wait_ready(1)
@@ -154,7 +154,7 @@ class _Sites:
                 if not self.options.records_mistakes:
                     raise
             yield from self._run_blocks(runner, slots)
-            yield from self._go_on(runner, site)
+            yield from self._go_on(runner, key)
 
     def _run_blocks(self, runner: SlotRunner, slots: Sequence[Slot]) -> Iterator[Slot]:
         for _, group in itertools.groupby(slots, lambda slot: slot.block):
@@ -171,12 +171,12 @@ class _Sites:
                 self.has_failed |= is_failure
                 yield slot
 
-    def _go_on(self, runner: SlotRunner, site: object) -> Iterator[Slot]:
+    def _go_on(self, runner: SlotRunner, key: object) -> Iterator[Slot]:
         def plan_of(case: Case) -> Plan:
             return planned_to_run(runner.captures, case)[1]
 
         has_begun = True
-        while has_begun and (more := self.further(site, plan_of)):
+        while has_begun and (more := self.further(key, plan_of)):
             has_begun = False
             for _, group in itertools.groupby(more, lambda slot: slot.block):
                 block = list(group)

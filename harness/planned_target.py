@@ -1,4 +1,4 @@
-"""One workload under one strategy, outside a run: captured and planned in a process of its own."""
+"""Target of a command: one workload under one strategy, captured and planned in a process of its own."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,13 +12,13 @@ from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import StrategyRef
 from harness.measure.timeouts import Timeouts
 from harness.provision.accelerators import devices_of_workers, lack_of_tensorflow
-from harness.provision.child_processes import ChildProcess, SoloWorkers, child_process
+from harness.provision.child_processes import ChildProcess, LocalWorkers, child_process
 from harness.provision.failures import USER_ERROR
 from harness.provision.temporary_folder import reap, run_folder
 from harness.requests import Dtype, Target, VerifyRequest
-from harness.run.guards import naming_batch
+from harness.run.failure_causes import naming_batch_size
+from harness.run.process_setup import PreparedCase, ready_processes
 from harness.run.progress import UNWATCHED, StatusLine
-from harness.run.ready import PreparedCase, ready_processes
 from harness.verification.captures import (
     CAPTURE_CHECK_STEPS,
     Capture,
@@ -32,7 +32,7 @@ from harness.verification.verification import Verification
 from harness.verification.worker.capture import CapturedWorkload
 from harness.worker.process.job import Args, Job, Result, job_name
 from strategies.builders.tpu import on_cores, uneven_shares
-from strategies.plan.schema import HELD_TO_THE_REFERENCE, Plan
+from strategies.plan.schema import COMPARED_WITH_REFERENCE, Plan
 from strategies.planner import topology_of
 from strategies.tpu_slices import SliceCost
 
@@ -40,7 +40,7 @@ SEED = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetStudy:
+class PlannedTarget:
     """A captured and planned target.
 
     Attributes:
@@ -59,7 +59,7 @@ class TargetStudy:
     _captures: Captures
 
     def call(self, job: Job[*Args, Result], args: tuple[*Args]) -> Result:
-        return self._process.call(job, args, timeout_s=self.timeouts.study_s, stage=job_name(job))
+        return self._process.call(job, args, timeout_s=self.timeouts.command_s, stage=job_name(job))
 
     def reference(self, n_steps: int) -> Reference:
         return reference_of(self._captures, self.case, self.capture, n_steps)
@@ -95,7 +95,7 @@ def study(
     restore: Path | None = None,
     checks_capture: bool = False,
     status: StatusLine = UNWATCHED,
-) -> Iterator[TargetStudy]:
+) -> Iterator[PlannedTarget]:
     """Capture and plan a target; its files are deleted when the context ends.
 
     Args:
@@ -123,10 +123,10 @@ def study(
         try:
             with status.doing(f"starting TensorFlow and capturing {case.workload_name}"):
                 capture, plan = planned(captures, case)
-                with naming_batch(case.workload_name, plan.batch_size):
+                with naming_batch_size(case.workload_name, plan.batch_size):
                     batches = captures.batches(case, capture)
-            with naming_batch(case.workload_name, plan.batch_size):
-                yield TargetStudy(
+            with naming_batch_size(case.workload_name, plan.batch_size):
+                yield PlannedTarget(
                     case=case,
                     capture=capture,
                     plan=plan,
@@ -162,7 +162,7 @@ def refuse_what_workers_lack(request: VerifyRequest) -> None:
         raise UsageError(f"must be as large as the others where {who}; drop it", field="last_batch")
     if request.shrink:
         raise UsageError(f"names a pass, and {who}; drop it", field="shrink")
-    if request.target.device != "cpu" and chosen.strategy_class not in HELD_TO_THE_REFERENCE:
+    if request.target.device != "cpu" and chosen.strategy_class not in COMPARED_WITH_REFERENCE:
         raise UsageError(
             f"{chosen.strategy_class} strategies are verified on CPUs, got {request.target.strategy.name}; "
             "drop it",
@@ -182,14 +182,14 @@ def gpus_of_workers(shape: ClusterShape) -> tuple[tuple[str, ...], ...]:
     return devices_of_workers(shape)
 
 
-def verify_on_workers(opened: TargetStudy, n_steps: int) -> Verification:
+def verify_on_workers(opened: PlannedTarget, n_steps: int) -> Verification:
     """Check a strategy against the reference, each worker in a process of its own.
 
     Raises:
         CaseError: the check could not be made. ProvisionError: workers cannot have their GPUs.
     """
     shape = opened.case.shape
-    workers = SoloWorkers(folder=opened.folder, gpus=gpus_of_workers(shape))
+    workers = LocalWorkers(folder=opened.folder, gpus=gpus_of_workers(shape))
     reference = opened.reference(n_steps)
     reference.require_finite(opened.plan.workload)
     prepared = PreparedCase(
@@ -248,7 +248,7 @@ def require_last_batch(n_examples: int, plan: Plan, facts: CapturedWorkload) -> 
             "operations' own states; draw with keras.random and a SeedGenerator, or drop it",
             field=FIELD,
         )
-    if plan.strategy_class not in HELD_TO_THE_REFERENCE:
+    if plan.strategy_class not in COMPARED_WITH_REFERENCE:
         raise UsageError(
             f"is compared for exact strategies, got {plan.strategy}, which is {plan.strategy_class}; drop it",
             field=FIELD,

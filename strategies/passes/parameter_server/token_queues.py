@@ -1,4 +1,4 @@
-"""Turns and tokens by which tasks wait for each other."""
+"""Token queues by which tasks wait for each other, and update servers one at a time."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 

@@ -10,8 +10,8 @@ import pytest
 from harness import pipeline
 from harness.errors import UsageError
 from harness.experiment.references import StrategyRef, WorkloadRef, parse_strategy, parse_workload
+from harness.planned_target import refuse_what_workers_lack, require_last_batch
 from harness.requests import PlanRequest, Target, VerifyRequest
-from harness.study import refuse_what_workers_lack, require_last_batch
 from harness.verification.worker.capture import CapturedWorkload
 from strategies.plan.schema import StepSummary, VariableSummary
 from strategies.registry import make_plan

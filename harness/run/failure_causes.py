@@ -1,4 +1,4 @@
-"""Failures with their causes in the run: a batch too large, an injected fault, a full disk."""
+"""Failures with their causes in the run: a batch that is too large, an injected fault, a full disk."""
 
 import contextlib
 import signal
@@ -13,18 +13,18 @@ from strategies.plan.faults import Fault, sending_wrong
 
 
 @contextlib.contextmanager
-def naming_batch(workload: str, batch_size: int) -> Iterator[None]:
-    """Name the batch in failures for lack of memory; see `of_batch`."""
+def naming_batch_size(workload: str, batch_size: int) -> Iterator[None]:
+    """Name the batch size in out-of-memory failures of this context; see `with_batch_size`."""
     try:
         yield
     except CaseError as error:
-        named = of_batch(error, workload, batch_size)
+        named = with_batch_size(error, workload, batch_size)
         if named is error:
             raise
         raise named from error
 
 
-def of_batch(error: CaseError, workload: str, batch_size: int) -> CaseError:
+def with_batch_size(error: CaseError, workload: str, batch_size: int) -> CaseError:
     """The same failure, with the batch size in the message if memory was refused.
 
     Args:
@@ -43,8 +43,8 @@ def of_batch(error: CaseError, workload: str, batch_size: int) -> CaseError:
     return _with_notes(named, error)
 
 
-def of_faults(error: CaseError, faults: Sequence[Fault]) -> CaseError:
-    """The same failure, or what faults have to do with it: a worker killed, a training that they ruin."""
+def with_fault_cause(error: CaseError, faults: Sequence[Fault]) -> CaseError:
+    """Add the injected fault that caused a failure, if one did; return any other failure unchanged."""
     named = error
     if error.kind in DIVERGED_KINDS and sending_wrong(faults):
         fault_list = ", ".join(f"worker {fault.worker} {fault}" for fault in faults)
@@ -75,7 +75,7 @@ def _with_notes(named: CaseError, error: CaseError) -> CaseError:
 
 
 @contextlib.contextmanager
-def storing(run_dir: Path, way_out: str = "go on with --resume") -> Iterator[None]:
+def run_folder_errors(run_dir: Path, way_out: str = "go on with --resume") -> Iterator[None]:
     """Report in one line that files cannot be written to the run folder.
 
     Args:

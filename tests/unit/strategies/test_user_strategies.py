@@ -15,7 +15,7 @@ from strategies.plan.node_rules import check_nodes
 from strategies.plan.schema import Plan
 from strategies.registry import STRATEGIES, make_plan
 from strategies.topology import Topology
-from strategies.users_plans import EditedPlan, read_plan
+from strategies.user_strategies import EditedPlan, read_plan
 
 TWO = Topology(replicas_per_task=(1, 1), batch_size=8)
 STEP = step_of(

@@ -1,4 +1,4 @@
-"""Circumstances of a repeat: method, machine and code."""
+"""Conditions of a repeat: method, machine and code."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
