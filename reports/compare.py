@@ -17,6 +17,7 @@ from reports.load import Run, legible, legible_left_out
 from reports.origins import differences_of, origin_of
 from reports.recommendation.candidates import ranks
 from reports.recommendation.notes import notes_of
+from reports.recommendation.phrases import provisional
 from reports.recommendation.verdict import verdict
 from reports.repeat_files.files_of_rows import ShownSteps, StepReader, StepShares, row_with_files
 from reports.repeat_files.plans import lines_of_each
@@ -198,12 +199,7 @@ def _compared(
         faults=faults,
         baseline=baseline,
         rows=tuple(rows),
-        verdict=verdict(
-            rows,
-            contrasts,
-            goal=_goal(run),
-            has_faults=bool(faults),
-        ),
+        verdict=provisional(verdict(rows, contrasts, goal=_goal(run), has_faults=bool(faults)), notes),
         notes=tuple(note.text for note in notes),
         note_values=notes,
         curves=curves_of(rows, contrasts),

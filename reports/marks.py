@@ -39,11 +39,8 @@ SYMBOLS: dict[MarkKind, str] = {
 LEGEND = {
     "✓": "equivalent to one device",
     "≈": "within the compressor's bound",
-    "✗": "not equivalent",
-    "?": "undecidable",
-    "\N{EN DASH}": "control or not checked",
 }
-"""Symbol of a mark → its meaning."""
+"""Symbol of a mark → its meaning, where that is more than the words of its kind."""
 
 INPUT_BOUND = "input-bound"
 HOST_BOUND = "host-bound"

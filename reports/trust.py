@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from harness.records.outcome import UNSTEADY_SHARE
 from harness.records.record import Record, Status
+from reports.recommendation.phrases import often
 from reports.rows.report import Comparison, LeftOut, Trust, TrustLevel
 
 _WORDS: dict[TrustLevel, str] = {"green": "Good", "amber": "Caution", "red": "Problems"}
@@ -61,7 +62,7 @@ def _load(records: Sequence[Record]) -> Iterator[tuple[TrustLevel, str]]:
     most = f"{100 * max(shares, default=0.0):.0f} % of the workers' cores"
     n_loaded = sum(share >= UNSTEADY_SHARE for share in shares)
     if n_loaded:
-        yield "amber", f"other programs used up to {most} in {n_loaded} of {len(shares)} repeats"
+        yield "amber", f"other programs used up to {most} {often(n_loaded, len(shares))}"
     elif shares:
         yield "green", f"other programs used at most {most}"
     else:

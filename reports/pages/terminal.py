@@ -6,29 +6,34 @@ Names come from users' files. Control characters are spelt out here, so that non
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from typing import TypeVar
 
 from harness.records.safe_text import printable, shortened
-from reports.marks import LEGEND, SYMBOLS
-from reports.quantities import MISSING, byte_count, digits, limits, link_rate, times
+from reports.marks import LEGEND, SYMBOLS, WORDS
+from reports.quantities import MISSING, byte_count, count, digits, limits, link_rate, times
+from reports.recommendation.phrases import DISTURBANCES
 from reports.rows.figure import Figure, figures_of
-from reports.rows.report import Comparison, FaultMatrix, LinkSensitivity, Report, Scaling
+from reports.rows.report import Comparison, FaultMatrix, LinkSensitivity, Note, Report, Scaling
 from reports.rows.row import Row
 from reports.statistics import Estimate, Mean
 from reports.tables.curves import fault_table, front_line
 
+T = TypeVar("T")
 _COLUMNS = 100
 _LONGEST_NAME = 30
 _MOST_TABLES = 12
 """Most comparisons with a table; if there are more, the terminal shows headlines only."""
 _MOST_WARNINGS = 2
 _MOST_SIZES, _MOST_LINES = 5, 12
-"""Most columns and rows of a scaling table: the first ones, and always the largest number of workers."""
-_HELD = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
+"""Most columns and rows of the table of a sweep: the first ones, and always the last column."""
+_NO_BREAK = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
 _USUAL = ("1 replica", "1 replica each", "local provider")
 """Parts of a shape that a reader takes for granted."""
-_SHOWN = tuple(figure for figure in figures_of(Row).values() if figure.terminal)
+_WHY_UNRANKED = {"control": "speed limit, not ranked"}
+"""Kind of a mark → the reason why its row has no rank, where that is not the mark's own words."""
+_FIGURES = tuple(figure for figure in figures_of(Row).values() if figure.terminal)
 
 
 def to_text(report: Report, *, folder: str, with_notes: bool = False) -> str:
@@ -39,15 +44,16 @@ def to_text(report: Report, *, folder: str, with_notes: bool = False) -> str:
         with_notes: whether all notes and details follow each table, in place of the gravest warnings.
     """
     # Under faults no strategy is ranked: their matrices show what became of them.
-    shown = [each for each in report.comparisons if not (report.fault_matrices and each.faults)]
-    with_tables = with_notes or len(shown) <= _MOST_TABLES
-    blocks = [_comparison(each, with_table=with_tables, with_notes=with_notes) for each in shown]
+    ranked = [item for item in report.comparisons if not (report.fault_matrices and item.faults)]
+    with_tables = with_notes or len(ranked) <= _MOST_TABLES
+    blocks = [_comparison(item, with_table=with_tables, with_notes=with_notes) for item in ranked]
     blocks += map(_faults, report.fault_matrices)
     blocks += map(_scaling, report.scaling)
+    blocks += map(_batch_sizes, _batch_sweeps(ranked))
     blocks += map(_links, report.link_sensitivity)
-    blocks.append(_legend(shown) if with_tables else iter(()))
+    blocks.append(_legend(ranked) if with_tables else iter(()))
     if not with_notes:
-        blocks.append(_left_out(report, shown, folder))
+        blocks.append(_left_out(report, ranked, folder))
     texts = ["\n".join(map(printable, block)) for block in blocks]
     nothing = [] if report.comparisons else ["no result has been recorded"]
     return "\n\n".join((*nothing, *filter(None, texts)))
@@ -56,6 +62,10 @@ def to_text(report: Report, *, folder: str, with_notes: bool = False) -> str:
 def _comparison(comparison: Comparison, *, with_table: bool, with_notes: bool) -> Iterator[str]:
     n_repeats = max((row.n_repeats for row in comparison.rows), default=0)
     yield _title(comparison.workload, comparison.shape, f"{n_repeats} repeat{'' if n_repeats == 1 else 's'}")
+    notes = comparison.note_values if with_notes else comparison.warnings[:_MOST_WARNINGS]
+    # Doubts about all figures come before the figures.
+    disturbances = [note for note in notes if note.kind in DISTURBANCES]
+    yield from _notes(disturbances, is_whole=with_notes)
     yield from _item(f"{comparison.verdict.label}  {comparison.verdict.claim}")
     if not with_table:
         return
@@ -64,12 +74,11 @@ def _comparison(comparison: Comparison, *, with_table: bool, with_notes: bool) -
     cells = [_cells(row, rows) for row in rows if row.status == "ok"]
     if cells:
         against = f"vs {comparison.baseline}" if comparison.baseline else "ratio"
-        shown = (figure.terminal for figure in _SHOWN)
-        yield from _table(("rank", "strategy", against, "95 % CI", "ex/s", *shown, "correct"), cells, name=1)
+        headings = (figure.terminal for figure in _FIGURES)
+        columns = ("rank", "strategy", against, "95 % CI", "ex/s", *headings, "correct")
+        yield from _table(columns, cells, name=1)
     yield from _failures(comparison)
-    notes = comparison.note_values if with_notes else comparison.warnings[:_MOST_WARNINGS]
-    for note in notes:
-        yield from _item(f"{'!' if note.severity == 'warning' else '-'} {note.text}", is_whole=with_notes)
+    yield from _notes([note for note in notes if note not in disturbances], is_whole=with_notes)
     for detail in comparison.verdict.details if with_notes else ():
         yield from _item(f"- {detail}", is_whole=True)
 
@@ -79,11 +88,16 @@ def _title(workload: str, shape: str, *more: str) -> str:
     return f"{workload}   {' · '.join((*parts, *more))}"
 
 
+def _notes(notes: Sequence[Note], *, is_whole: bool) -> Iterator[str]:
+    for note in notes:
+        yield from _item(f"{'!' if note.severity == 'warning' else '-'} {note.text}", is_whole=is_whole)
+
+
 def _item(text: str, *, is_whole: bool = False) -> list[str]:
     """Wrap a text, with later lines indented, and cut a very long one."""
     # "n = 3" stays on one line.
     lines = textwrap.wrap(
-        printable(text).replace(" = ", _HELD),
+        printable(text).replace(" = ", _NO_BREAK),
         _COLUMNS,
         initial_indent="  ",
         subsequent_indent="    ",
@@ -92,7 +106,7 @@ def _item(text: str, *, is_whole: bool = False) -> list[str]:
         max_lines=None if is_whole else 3,
         placeholder=" …",
     )
-    return [line.replace(_HELD, " = ") for line in lines]
+    return [line.replace(_NO_BREAK, " = ") for line in lines]
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, name: int) -> Iterator[str]:
@@ -107,12 +121,12 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, name: int) 
         for row in safe
     ]
     widths = [max(map(len, column)) for column in zip(*short, strict=True)]
-    for row, shown in zip(safe, short, strict=True):
+    for row, short_row in zip(safe, short, strict=True):
         cells = [
             cell.ljust(width) if i == name else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(shown, widths, strict=True))
+            for i, (cell, width) in enumerate(zip(short_row, widths, strict=True))
         ]
-        if row[name] != shown[name]:
+        if row[name] != short_row[name]:
             yield f"  {'  '.join((*cells[:name], row[name]))}"
             cells[:name] = [" " * width for width in widths[:name]]
         yield f"  {'  '.join(cells)}".rstrip()
@@ -120,14 +134,14 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, name: int) 
 
 def _cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
     is_shared = sum(other.rank == row.rank for other in rows) > 1
-    is_limit = row.mark.kind == "control"
+    why_unranked = _WHY_UNRANKED.get(row.mark.kind, WORDS[row.mark.kind])
     return (
         MISSING if row.rank is None else f"{row.rank}{'=' if is_shared else ' '}",
-        f"{row.strategy} (speed limit, not ranked)" if is_limit else row.strategy,
+        row.strategy if row.mark.proven else f"{row.strategy} ({why_unranked})",
         times(1.0 if row.is_baseline else row.ratio.value if row.ratio else None),
         "baseline" if row.is_baseline else limits(row.ratio.interval) or MISSING if row.ratio else MISSING,
         _rounded(row.rate),
-        *(_figure(row, figure) for figure in _SHOWN),
+        *(_figure(row, figure) for figure in _FIGURES),
         SYMBOLS[row.mark.kind],
     )
 
@@ -171,48 +185,104 @@ def _faults(matrix: FaultMatrix) -> Iterator[str]:
 
 
 def _scaling(scaling: Scaling) -> Iterator[str]:
-    points = [point for line in scaling.lines for point in line.points]
-    sizes = sorted({(point.n_devices, point.workers, point.replicas) for point in points})
-    if len(sizes) > _MOST_SIZES:
-        sizes = [*sizes[: _MOST_SIZES - 1], sizes[-1]]
-    batch = f"{scaling.batch_size} per replica" if scaling.kind == "weak" else f"{scaling.batch_size} in all"
-    yield _title(f"{scaling.workload}: scaling", scaling.shape, f"batch {batch}")
+    rule = "per replica" if scaling.kind == "weak" else "in total"
+    yield _title(f"{scaling.workload}: scaling", scaling.shape, f"batch {scaling.batch_size} {rule}")
     references = {line.reference for line in scaling.lines}
     against = references.pop() if len(references) == 1 else "the smallest size"
     yield f"  ex/s, and efficiency against {against}, by number of workers"
-    rows = []
-    for line in scaling.lines[:_MOST_LINES]:
-        at = {(point.n_devices, point.workers, point.replicas): point for point in line.points}
-        shown = [
-            f"{_rounded(at[size].rate)} {_percent(at[size].efficiency):>6}" if size in at else ""
-            for size in sizes
-        ]
-        rows.append((line.strategy, *shown))
-    if n_more := len(scaling.lines[_MOST_LINES:]):
-        rows.append((f"… {n_more} more", *("" for _ in sizes)))
-    names = (f"{workers}{'' if replicas == 1 else f' × {replicas}'}" for _, workers, replicas in sizes)
-    yield from _table(("strategy", *names), rows, name=0)
+    points = [point for line in scaling.lines for point in line.points]
+    sizes = sorted({(point.n_devices, point.workers, point.replicas) for point in points})
+    yield from _sweep(
+        {size: f"{size[1]}{'' if size[2] == 1 else f' × {size[2]}'}" for size in sizes},
+        [
+            (
+                line.strategy,
+                {
+                    (point.n_devices, point.workers, point.replicas): (
+                        f"{_rounded(point.rate)} {_percent(point.efficiency):>6}"
+                    )
+                    for point in line.points
+                },
+            )
+            for line in scaling.lines
+        ],
+    )
+
+
+def _batch_sweeps(comparisons: Sequence[Comparison]) -> Iterator[Sequence[Comparison]]:
+    """Comparisons that differ in nothing but their batch size, smallest first."""
+    groups: dict[tuple[str, str, str], list[Comparison]] = {}
+    for comparison in comparisons:
+        key = (comparison.run, comparison.workload, _shape_without_batch(comparison))
+        groups.setdefault(key, []).append(comparison)
+    for group in groups.values():
+        if len(group) > 1 and all(comparison.batch_size for comparison in group):
+            yield sorted(group, key=lambda comparison: comparison.batch_size or 0)
+
+
+def _shape_without_batch(comparison: Comparison) -> str:
+    parts = comparison.shape.split(", ")
+    return ", ".join(part for part in parts if part != f"batch {comparison.batch_size}")
+
+
+def _batch_sizes(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    first = comparisons[0]
+    yield _title(f"{first.workload}: batch sizes", _shape_without_batch(first))
+    yield f"  ex/s, and ratio to {first.baseline or 'the baseline'}, by batch size"
+    cells: dict[str, dict[int | None, str]] = {}
+    for comparison in comparisons:
+        for row in comparison.rows:
+            if row.status == "ok":
+                ratio = times(1.0 if row.is_baseline else row.ratio.value if row.ratio else None)
+                text = f"{_rounded(row.rate)} {ratio:>7}"
+                cells.setdefault(row.strategy, {})[comparison.batch_size] = text
+    sizes = {comparison.batch_size: count(comparison.batch_size) for comparison in comparisons}
+    yield from _sweep(sizes, list(cells.items()))
 
 
 def _links(links: LinkSensitivity) -> Iterator[str]:
     rates = dict.fromkeys(point.requested_mbit for line in links.lines for point in line.points)
-    ordered = sorted(rates, key=lambda mbit: (mbit is None, mbit))
     yield _title(f"{links.workload}: links", links.shape)
     yield "  ex/s by link rate"
-    rows = []
-    for line in links.lines:
-        at = {point.requested_mbit: point.rate for point in line.points}
-        rows.append((line.strategy, *(_rounded(at.get(mbit)) for mbit in ordered)))
-    yield from _table(("strategy", *map(link_rate, ordered)), rows, name=0)
+    yield from _sweep(
+        {mbit: link_rate(mbit) for mbit in sorted(rates, key=lambda mbit: (mbit is None, mbit))},
+        [
+            (line.strategy, {point.requested_mbit: _rounded(point.rate) for point in line.points})
+            for line in links.lines
+        ],
+    )
     for sentence in links.sentences:
         yield from _item(sentence)
 
 
+def _sweep(headings: Mapping[T, str], lines: Sequence[tuple[str, Mapping[T, str]]]) -> Iterator[str]:
+    """Table of strategies by a swept value.
+
+    Args:
+        headings: of each value, in order.
+        lines: strategy, and its cell of each value that it was measured at.
+    """
+    values = list(headings)
+    if len(values) > _MOST_SIZES:
+        values = [*values[: _MOST_SIZES - 1], values[-1]]
+    rows = [
+        (strategy, *(cells.get(value, MISSING) for value in values))
+        for strategy, cells in lines[:_MOST_LINES]
+    ]
+    if n_more := len(lines[_MOST_LINES:]):
+        rows.append((f"… {n_more} more", *("" for _ in values)))
+    yield from _table(("strategy", *(headings[value] for value in values)), rows, name=0)
+
+
 def _legend(comparisons: Sequence[Comparison]) -> Iterator[str]:
     rows = chain.from_iterable(comparison.rows for comparison in comparisons)
-    symbols = {SYMBOLS[row.mark.kind] for row in rows if row.status == "ok"}
-    if symbols:
-        yield f"correct: {', '.join(f'{symbol} {LEGEND[symbol]}' for symbol in LEGEND if symbol in symbols)}"
+    kinds = {row.mark.kind for row in rows if row.status == "ok"}
+    words: dict[str, list[str]] = {}
+    for kind in (kind for kind in SYMBOLS if kind in kinds):
+        words.setdefault(SYMBOLS[kind], []).append(WORDS[kind])
+    meanings = (f"{symbol} {LEGEND.get(symbol) or ' or '.join(names)}" for symbol, names in words.items())
+    if words:
+        yield f"correct: {', '.join(meanings)}"
 
 
 def _left_out(report: Report, comparisons: Sequence[Comparison], folder: str) -> Iterator[str]:

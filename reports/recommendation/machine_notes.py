@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from harness.records.outcome import UNSTEADY_DRIFT, UNSTEADY_SHARE, Stability
 from harness.records.record import Record
-from reports.recommendation.phrases import note
+from reports.recommendation.phrases import note, often
 from reports.rows.report import Note
 
 _SHARES = {
@@ -58,8 +58,7 @@ def _share_notes(known: Sequence[Stability]) -> Iterator[Note]:
         yield note(
             kind,
             share=low if low == high else f"{low}\N{EN DASH}{high}",
-            n=len(shares),
-            of=len(known),
+            often=often(len(shares), len(known)),
             most=f", {100 * most:.0f} % at peak" if most else "",
             reasons=reasons,
         )
@@ -68,7 +67,7 @@ def _share_notes(known: Sequence[Stability]) -> Iterator[Note]:
 def _gpu_sharing_notes(known: Sequence[Stability]) -> Iterator[Note]:
     beside = [repeat.n_foreign_gpu for repeat in known if repeat.n_foreign_gpu]
     if beside:
-        yield note("gpu-shared", programs=max(beside), n=len(beside), of=len(known))
+        yield note("gpu-shared", programs=max(beside), often=often(len(beside), len(known)))
 
 
 def _heat_and_drift_notes(known: Sequence[tuple[str, Stability]]) -> Iterator[Note]:
@@ -80,7 +79,7 @@ def _heat_and_drift_notes(known: Sequence[tuple[str, Stability]]) -> Iterator[No
     if drifting:
         names = dict.fromkeys(name for name, _ in drifting)
         share = f"{100 * max(drift for _, drift in drifting):.0f}"
-        yield note("drift", *names, share=share, n=len(drifting), of=len(known))
+        yield note("drift", *names, share=share, often=often(len(drifting), len(known)))
 
 
 def unknown_gpu_notes(cases: Mapping[str, list[Record]]) -> list[Note]:

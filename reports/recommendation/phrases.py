@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from harness.records.comparison import MIN_REPEATS_INTERVAL
-from reports.rows.report import Note, VerdictKind
+from reports.rows.report import Advice, Note, VerdictKind
 
 LABELS: Mapping[VerdictKind, str] = {
     "clear": "WINNER",
@@ -85,21 +86,30 @@ UNKNOWN_WITHOUT_BEST: Final = (
     "measure it there"
 )
 
-_OFTEN = "in {n} of {of} repeats"
+DISTURBANCES: Final = {
+    "machine-busy": "machine busy",
+    "cores-stolen": "machine busy",
+    "cpu-limited": "CPU limited",
+    "gpu-busy": "GPU busy",
+    "gpu-shared": "GPU shared",
+    "cores-shared": "cores shared",
+}
+"""Kind of a warning that makes a headline provisional → the reason in two words."""
+PROVISIONAL: Final = "{label} (provisional, {reason})"
+
 _WARNINGS: Final = {
     "machine": {
-        "machine-busy": f"machine busy: other programs used {{share}} % of the workers' cores {_OFTEN}"
+        "machine-busy": "machine busy: other programs used {share} % of the workers' cores {often}"
         "{most} | rerun on an idle machine",
         "cores-shared": "{text} | use fewer workers or a machine with more cores",
         "cores-stolen": "machine busy: other virtual machines used {share} % of the workers' cores "
-        f"{_OFTEN} | rerun on an idle host",
-        "cpu-limited": f"CPU limited: a cgroup quota withheld {{share}} % of the workers' cores {_OFTEN} | "
+        "{often} | rerun on an idle host",
+        "cpu-limited": "CPU limited: a cgroup quota withheld {share} % of the workers' cores {often} | "
         "raise the CPU limit of the container",
-        "gpu-busy": f"GPU busy: other programs used {{share}} % of a GPU's time {_OFTEN}"
-        " | rerun on idle GPUs",
-        "gpu-shared": f"GPU shared: {{programs}} other program(s) on a worker's GPU {_OFTEN} | "
+        "gpu-busy": "GPU busy: other programs used {share} % of a GPU's time {often} | rerun on idle GPUs",
+        "gpu-shared": "GPU shared: {programs} other program(s) on a worker's GPU {often} | "
         "rerun on idle GPUs",
-        "gpu-slowed": f"GPU slowed: clocks were held down for {{share}} % of the time {_OFTEN} ({{reasons}})"
+        "gpu-slowed": "GPU slowed: clocks were held down for {share} % of the time {often} ({reasons})"
         " | check power and cooling",
         "cores-hot": "CPU throttled by heat while {names} ran | check cooling, then rerun",
         "retransmits": "{text} | check the network",
@@ -138,7 +148,7 @@ _WARNINGS: Final = {
 }
 """Subject → kind → phrase and remedy of a warning, the gravest first."""
 _REMARKS: Final = {
-    "drift": f"step time drifted by up to {{share}} % {_OFTEN} ({{names}}) | compare ratios, not examples/s",
+    "drift": "step time drifted by up to {share} % {often} ({names}) | compare ratios, not examples/s",
     "repeats-missing": "{names}: {n} of {of} repeats have a result",
     "slow-steps": "slow steps: average rate below the median rate by {shares}",
     "ratios-robust": "load affects examples/s; ratios, measured in turns, hardly",
@@ -171,6 +181,20 @@ _SUBJECTS: Final = {kind: subject for subject, rows in _WARNINGS.items() for kin
 NOTES: Final = {kind: text for rows in (*_WARNINGS.values(), _REMARKS) for kind, text in rows.items()}
 """Kind → phrase and remedy, in the order in which notes are shown."""
 _PLACES: Final = {kind: place for place, kind in enumerate(NOTES)}
+
+
+def often(n: int, of: int) -> str:
+    """Number of disturbed repeats, counted over all strategies of a comparison."""
+    return "in all repeats" if n == of else f"in {n} of {of} repeats of all strategies"
+
+
+def provisional(advice: Advice, notes: Sequence[Note]) -> Advice:
+    """Mark the headline of a verdict on figures that other programs or shared cores disturbed."""
+    reasons = [DISTURBANCES[item.kind] for item in notes if item.kind in DISTURBANCES]
+    if not reasons or advice.kind == "none":
+        return advice
+    label = PROVISIONAL.format(label=advice.label, reason=reasons[0])
+    return replace(advice, headline=f"{label}: {advice.claim}")
 
 
 def note(kind: str, *strategies: str, **values: object) -> Note:

@@ -34,7 +34,7 @@ def test_a_quiet_machine_without_failures_is_green(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("share", "reason"),
     [
-        (0.3, "other programs used up to 30 % of the workers' cores in 6 of 6 repeats"),
+        (0.3, "other programs used up to 30 % of the workers' cores in all repeats"),
         (None, "load of other programs not measured"),
     ],
 )

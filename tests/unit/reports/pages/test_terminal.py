@@ -32,7 +32,7 @@ def test_a_result_is_a_headline_and_one_table(tmp_path: Path) -> None:
     assert " ".join(columns.split()) == "rank strategy vs single 95 % CI ex/s step sent/step correct"
     assert [row.split()[:2] for row in rows[:3]] == [["1", "all-reduce"], ["2", "ps"], ["3", "single"]]
     assert "none (speed limit, not ranked)" in rows[3]
-    assert legend == "correct: ✓ equivalent to one device, – control or not checked"
+    assert legend == "correct: ✓ equivalent to one device, – control"
     assert more == "1 more note: stratbench report RUN --notes"
 
 
@@ -48,6 +48,9 @@ def test_at_most_two_warnings_are_shown_and_all_notes_on_request(tmp_path: Path)
     short = text_of(tmp_path / "short", cases)
     lines = [line for line in short.splitlines() if line.startswith("  ! ")]
     assert [line.partition(":")[0] for line in lines] == ["  ! workers share cores", "  ! single"]
+    # What makes all figures doubtful comes before them, and marks the headline.
+    assert short.splitlines()[1] == lines[0]
+    assert short.splitlines()[2].startswith("  WINNER (provisional, cores shared)  all-reduce, ")
     whole = text_of(tmp_path / "whole", cases, with_notes=True)
     assert "more than 1% TCP retransmits between workers; check the network" in whole
     assert "--notes" not in whole
@@ -68,11 +71,33 @@ def test_a_sweep_ends_with_its_scaling(tmp_path: Path) -> None:
     title, about, columns, single, reduce = (
         text_of(tmp_path, cases).partition("w: scaling")[2].partition("\n\n")[0].splitlines()
     )
-    assert title == "   CPU · batch 64 in all"
+    assert title == "   CPU · batch 64 in total"
     assert about == "  ex/s, and efficiency against single, by number of workers"
     assert columns.split() == ["strategy", "1", "2", "4"]
     assert single.split()[0] == "single"
-    assert len(reduce.split()) == 7
+    assert reduce.split()[:2] == ["all-reduce", "–"]
+    assert len(reduce.split()) == 8
+
+
+def test_a_sweep_of_batch_sizes_ends_with_a_table(tmp_path: Path) -> None:
+    cases = [replace(case, batch_size=n) for n in (256, 64) for case in (ALONE, REDUCE)]
+    title, about, columns, *rows = (
+        text_of(tmp_path, cases).partition("w: batch sizes")[2].partition("\n\n")[0].splitlines()
+    )
+    assert title == "   2 workers · CPU"
+    assert about == "  ex/s, and ratio to single, by batch size"
+    assert columns.split() == ["strategy", "64", "256"]
+    assert [row.split()[0] for row in rows] == ["all-reduce", "single"]
+    assert rows[1].split()[2::2] == ["1.00×", "1.00×"]
+
+
+def test_a_row_without_a_rank_says_why(tmp_path: Path) -> None:
+    cases = [ALONE, REDUCE, replace(PS, p50_s=0.001, equivalent=False)]
+    text = text_of(tmp_path, cases)
+    (row,) = [line for line in text.splitlines() if "ps (" in line]
+    assert row.split()[:4] == ["–", "ps", "(not", "equivalent)"]
+    assert "✗ not equivalent" in text
+    assert "control" not in text
 
 
 def test_of_many_sizes_and_strategies_a_scaling_table_shows_some(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ def test_other_programs_are_named_with_what_they_took() -> None:
     notes = stability_notes(cases(QUIET, busy, replace(busy, foreign_cpu=0.4)))
     assert [note.text for note in notes] == [
         (
-            "machine busy: other programs used 12–40 % of the workers' cores in 2 of 3 repeats, "
-            "51 % at peak; rerun on an idle machine"
+            "machine busy: other programs used 12–40 % of the workers' cores in 2 of 3 repeats of all "
+            "strategies, 51 % at peak; rerun on an idle machine"
         ),
         "load affects examples/s; ratios, measured in turns, hardly",
     ]
@@ -40,7 +40,10 @@ def test_other_programs_are_named_with_what_they_took() -> None:
         (replace(QUIET, stolen_cpu=0.3), "machine busy: other virtual machines used 30 %"),
         (replace(QUIET, throttled_cpu=0.06), "a cgroup quota withheld 6 %"),
         (replace(QUIET, n_hot=2), "throttled by heat while ps ran"),
-        (replace(QUIET, drift=-0.25), "step time drifted by up to 25 % in 1 of 2 repeats (ps)"),
+        (
+            replace(QUIET, drift=-0.25),
+            "step time drifted by up to 25 % in 1 of 2 repeats of all strategies (ps)",
+        ),
         (
             replace(QUIET, foreign_gpu=0.4),
             "GPU busy: other programs used 40 % of a GPU's time in 1 of 2 repeats",
@@ -51,7 +54,7 @@ def test_other_programs_are_named_with_what_they_took() -> None:
         ),
         (
             replace(QUIET, throttled_gpu=0.3, gpu_slowdowns=("power limit", "heat")),
-            "GPU slowed: clocks were held down for 30 % of the time in 1 of 2 repeats (power limit, heat)",
+            "GPU slowed: clocks were held down for 30 % of the time in 1 of 2 repeats of all strategies",
         ),
     ],
 )
