@@ -30,6 +30,11 @@ OUT_OF_MEMORY = "out-of-memory"
 """Kind of the failure of a case that takes more memory than its workers, or those who check it, can have."""
 
 
+def with_field(field: str | None, message: str) -> str:
+    """Begin a message with its field, unless it begins with that word already."""
+    return message if not field or message.startswith(f"{field} ") else f"{field}: {message}"
+
+
 class HarnessError(Exception):
     """Base of everything the harness raises for a reason outside its own code.
 
@@ -46,7 +51,7 @@ class HarnessError(Exception):
         self.field = field
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.message}" if self.field else self.message
+        return with_field(self.field, self.message)
 
 
 class Interrupted(BaseException):

@@ -55,7 +55,7 @@ from harness.run.progress import Progress, StatusLine, rough_seconds
 from harness.run.resume import changed_files, outdated_records
 from harness.tuning import Tuned, require_measured, tuner_of
 from harness.verification.captures import certain_refusal, rule_refusal
-from harness.verification.verification import Verification
+from harness.verification.verification import RANDOM_NOTE, Verification
 from harness.verification.worker.jobs import StoredSteps
 from harness.verification.worker.jobs import verify as verify_plan
 from harness.worker.jobs.transform import Transformation, Wanted
@@ -270,7 +270,11 @@ def verify(request: VerifyRequest) -> Verified:
             dtype=dtype,
             restored=opened.capture.restored,
             last_batch=request.last_batch,
-            verification=replace(verification, capture=opened.capture.facts.verdict),
+            verification=replace(
+                verification,
+                capture=opened.capture.facts.verdict,
+                notes=(*verification.notes, *([RANDOM_NOTE] if opened.capture.facts.draws else [])),
+            ),
         )
 
 

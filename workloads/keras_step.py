@@ -59,10 +59,7 @@ def step_of_model(model: "keras.Model", example: object) -> "TrainStep | Callabl
     import tensorflow as tf
 
     if not model.compiled:
-        message = (
-            f"train_step() must return a compiled model, got {model.name!r} without a loss and an optimizer; "
-            "call model.compile(optimizer=…, loss=…) first"
-        )
+        message = f"model {model.name!r} is not compiled; call its compile(optimizer=…, loss=…) first"
         raise WorkloadError(message, field="train_step")
     if getattr(model.train_step, "__func__", None) is not keras.Model.train_step:
         step = model.train_step

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from strategies.user_errors import line_of_error, reason_of
 from workloads.precision import forget_models
-from workloads.protocol import Workload, WorkloadError, did_you_mean, quote
+from workloads.protocol import TrainStep, Workload, WorkloadError, did_you_mean, quote
 
 if TYPE_CHECKING:
     import keras
@@ -117,7 +117,7 @@ class Maker:
                 raise WorkloadError(message, field=key)
         for key in accepted:
             if key not in values and parameters[key].default is inspect.Parameter.empty:
-                way_out = "give it a default" if params is None else f"give {key}: … beside its name"
+                way_out = "give it a default" if params is None else f"write {self}:{key}=…"
                 raise WorkloadError(f"{self} needs a value for {key!r}; {way_out}", field=key)
         return values
 
@@ -228,18 +228,31 @@ def make(reference: str, params: Mapping[str, object]) -> Workload:
     check_batch_size(params)
     call = factory.loaded(params)
     returned = call()
-    if holds_model(returned):
-        returned = ModelAndData.of(returned, call=call, factory=factory)
+    data = _data_beside_step(returned)
+    if data is not None:
+        batch_size = _batch_size(data, factory)
+        forget_models()
+        returned = StepAndData(name=factory.name, path=factory.path, batch_size=batch_size, call=call)
     return check_workload(returned, where=str(factory))
+
+
+def _data_beside_step(returned: object) -> "tf.data.Dataset | None":
+    """Dataset of a pair (model or step, dataset), None for anything else; does not import TensorFlow."""
+    tensorflow = sys.modules.get("tensorflow")
+    match returned:
+        case (step, data) if tensorflow is not None and isinstance(data, tensorflow.data.Dataset):
+            return data if callable(step) or isinstance(step, TrainStep) else None
+    return None
 
 
 def _described(returned: object) -> str:
     if returned is None:
         return "None"
-    if inspect.isclass(returned):
-        return f"the class {returned.__name__}"
-    if isinstance(returned, tuple):
-        return f"a tuple of {', '.join(type(item).__name__ for item in returned) or 'nothing'}"
+    if inspect.isclass(returned) or inspect.isroutine(returned):
+        return f"the {'class' if inspect.isclass(returned) else 'function'} {returned.__name__} alone"
+    if isinstance(returned, tuple | list):
+        types = ", ".join(type(item).__name__.lstrip("_") for item in returned) or "nothing"
+        return f"a {type(returned).__name__} of {types}"
     return f"a value of type {type(returned).__name__}"
 
 
@@ -260,10 +273,12 @@ def check_workload(returned: object, *, where: str) -> Workload:
         "train_step": (callable, "a method that returns a TrainStep or a compiled keras.Model"),
         "dataset": (callable, "a method that takes a seed and returns a tf.data.Dataset"),
     }
-    if inspect.isclass(returned) or not any(hasattr(returned, attribute) for attribute in rules):
+    # A Keras model has a name and a train_step, too.
+    if inspect.isclass(returned) or not any(hasattr(returned, name) for name in ("batch_size", "dataset")):
         message = (
-            f"{where} must return a workload or (model, dataset), got {_described(returned)}; for a step of "
-            "your own return an object with train_step() and dataset(seed)"
+            f"{where} must return (model, dataset), (step, dataset) or an object with train_step() and "
+            f"dataset(seed), got {_described(returned)}; compile the model, or decorate the step with "
+            "@tf.function, and return it with tf.data.Dataset.from_tensor_slices((x, y)).batch(32)"
         )
         raise WorkloadError(message, field="name")
     for attribute, (holds, rule) in rules.items():
@@ -309,13 +324,13 @@ def _is_flops(value: object) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ModelAndData:
-    """A model and its data, made by a function of a user's file.
+class StepAndData:
+    """A model or step and its data, made by a function of a user's file.
 
     Attributes:
         name: function's name. path: function's file.
         batch_size: batch size of the dataset; a run may use another one, because examples are batched anew.
-        call: the function; called once for each model and each seed of the data.
+        call: the function; called once for each step and each seed of the data.
     """
 
     name: str
@@ -324,53 +339,20 @@ class ModelAndData:
     call: Callable[[], object]
     flops_per_example: float | None = None
 
-    @classmethod
-    def of(cls, returned: object, *, call: Callable[[], object], factory: Maker) -> "ModelAndData":
-        """Make a workload from a function that returns a model and its data.
-
-        Raises:
-            WorkloadError: the data is not a batched dataset.
-        """
-        _, data = _pair(returned, factory)
-        batch_size = _batch_size(data, factory)
-        forget_models()
-        return cls(name=factory.name, path=factory.path, batch_size=batch_size, call=call)
-
-    def train_step(self) -> "keras.Model":
-        return cast("tuple[keras.Model, tf.data.Dataset]", self.call())[0]
+    def train_step(self) -> "TrainStep | Callable[..., tf.Tensor] | keras.Model":
+        return self._pair()[0]
 
     def dataset(self, seed: int) -> "tf.data.Dataset":
         """Examples from the function's batches, with its random numbers drawn from the seed."""
         import keras
 
         keras.utils.set_random_seed(seed)
-        _, data = cast("tuple[keras.Model, tf.data.Dataset]", self.call())
+        _, data = self._pair()
         forget_models()
         return data.unbatch()
 
-
-def holds_model(returned: object) -> bool:
-    """True if a function returned a Keras model, alone or as the first of several; does not import Keras."""
-    keras = sys.modules.get("keras")
-    first = returned[0] if isinstance(returned, tuple) and returned else returned
-    return keras is not None and isinstance(first, keras.Model)
-
-
-def _pair(returned: object, factory: Maker) -> "tuple[keras.Model, tf.data.Dataset]":
-    import tensorflow as tf
-
-    match returned:
-        case (model, tf.data.Dataset() as data):
-            return model, data
-        case (_, *others):
-            received = f"a model with {', '.join(type(other).__name__ for other in others) or 'nothing'}"
-        case _:
-            received = "a model alone"
-    message = (
-        f"{factory} must return its model with data, got {received}; return (model, dataset) as "
-        "model.fit(dataset) takes them, arrays as tf.data.Dataset.from_tensor_slices((x, y)).batch(32)"
-    )
-    raise WorkloadError(message, field="name")
+    def _pair(self) -> "tuple[TrainStep | Callable[..., tf.Tensor] | keras.Model, tf.data.Dataset]":
+        return self.call()  # type: ignore[return-value]  # Checked when it was first called.
 
 
 def _batch_size(data: "tf.data.Dataset", factory: Maker) -> int:
@@ -382,7 +364,7 @@ def _batch_size(data: "tf.data.Dataset", factory: Maker) -> int:
         return sizes.pop()
     received = "no batch" if not parts else f"parts of shapes {', '.join(str(p.shape) for p in parts)}"
     message = (
-        f"{factory}: the dataset beside a model must be of batches, as model.fit(dataset) takes it, got "
-        f"{received}; end it with .batch(32)"
+        f"{factory}: the dataset must be batched, as model.fit(dataset) takes it, got {received}; end it "
+        "with .batch(32)"
     )
     raise WorkloadError(message, field="dataset")

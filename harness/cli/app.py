@@ -45,6 +45,7 @@ from harness.errors import (
     HarnessError,
     Interrupted,
     is_disk_full,
+    with_field,
 )
 from harness.provision.source_hash import version
 from harness.records.safe_text import shortened
@@ -80,7 +81,7 @@ class _Failure:
 
     @property
     def line(self) -> str:
-        return f"stratbench: {self.field}: {self.message}" if self.field else f"stratbench: {self.message}"
+        return f"stratbench: {with_field(self.field, self.message)}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

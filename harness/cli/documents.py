@@ -73,7 +73,9 @@ def verify_document(answer: Verified) -> dict[str, object]:
         "notes": list(verification.notes),
     }
     if verification.bound is not None:
+        worst = verification.bound.worst
         document["within_bound"] = verification.bound.within
+        document["bound_check"] = None if worst is None else asdict(worst)
     if verification.divergence is not None:
         document["shrink"] = {
             "pass": verification.divergence.pass_name,

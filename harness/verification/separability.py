@@ -274,7 +274,7 @@ def _within(
 def _separable(differences: Differences, reduction: Reduction, n_shards: int) -> Separability:
     largest = max(differences.by_name().values())
     name, of_tally = differences.worst_tally()
-    beside = f"; {name}, which is only added to, differs, for each shard adds its own"
+    beside = f"; {name} differs, since every shard adds to it, but the step never reads it"
     return _of(
         differences,
         separable=True,
@@ -304,15 +304,15 @@ def _coupled(
             differences,
             separable=False,
             explanation=f"loss and gradients of {n_shards} shards are those of the whole batch, but forward "
-            f"state {state}, which the step reads, differs by {of_state:.1e}, and so will later steps: each "
+            f"state {state}, which the step reads, differs by {of_state:.2g}, and so will later steps: each "
             "shard moves it, as a counter that counts passes; move it by examples, or with the update",
         )
-    beside = f", forward state {state} by {of_state:.1e}" if of_state > LEAST_TOLERANCE else ""
+    beside = f", forward state {state} by {of_state:.2g}" if of_state > LEAST_TOLERANCE else ""
     return _of(
         differences,
         separable=False,
         explanation=f"strategies train on the {reduction} over {n_shards} shards; on the whole batch the "
-        f"gradient of {name} differs by {difference:.1e} of its size, the loss by {differences.loss:.1e}"
+        f"gradient of {name} differs by {difference:.2g} of its size, the loss by {differences.loss:.2g}"
         f"{beside}; {way_out or _COUPLED}",
     )
 

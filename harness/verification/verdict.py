@@ -206,6 +206,19 @@ def named(names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BoundFigure:
+    """Loss of a compressed gradient in one step beside its bound, both L2 norms.
+
+    Attributes:
+        where: step, gradient, and what was measured of it.
+    """
+
+    where: str
+    error: float
+    bound: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BoundVerdict:
     """Verdict on a compressed strategy by its bounds.
 
@@ -213,8 +226,10 @@ class BoundVerdict:
         within: None where rounding leaves too little to judge.
         undecidable: names of variables of which rounding leaves nothing to judge, beside any answer.
         reason: why it is not True.
+        worst: the loss that uses most of its bound, None if no loss has a bound above zero.
     """
 
     within: bool | None
     reason: str | None
     undecidable: tuple[str, ...] = ()
+    worst: BoundFigure | None = None

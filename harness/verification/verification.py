@@ -8,6 +8,10 @@ from harness.verification.separability import Separability
 from harness.verification.verdict import BoundVerdict, Limits, Verdict, named
 from strategies.plan.schema import COMPARED_WITH_REFERENCE, StrategyClass
 
+RANDOM_NOTE = (
+    "the step draws random numbers, as dropout does: each replica draws its own, and the single-device run "
+    "draws the same ones for the same shard, so that results must agree"
+)
 _FAULT = (
     "capture has changed the step, which is a fault of stratbench and not of the workload: report it with "
     "the workload's file, and trust no figure of it"

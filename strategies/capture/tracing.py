@@ -107,8 +107,12 @@ def body_of(step: CapturableStep | Callable[[object], tf.Tensor]) -> Body:
         return _composed(step)
     python_function = getattr(step, "python_function", None)
     if python_function is None:
+        if inspect.isroutine(step):
+            raise CaptureError(
+                f"train step: {step.__name__} is a plain function; decorate it with @tf.function"
+            )
         raise CaptureError(
-            "train step: must be a TrainStep (loss, variables, optimizer) or a tf.function, got "
+            "train step: must be a TrainStep, a compiled Keras model or a tf.function, got "
             f"{type(step).__name__}; return one of them from train_step()"
         )
     return lambda batch, recorder: _loss_among(called_on(python_function, batch), recorder)

@@ -102,7 +102,7 @@ def test_optimizer_and_step():
         "step as a tf.function"
     )
     assert refusal(3) == (
-        "train step: must be a TrainStep (loss, variables, optimizer) or a tf.function, got int; return one "
+        "train step: must be a TrainStep, a compiled Keras model or a tf.function, got int; return one "
         "of them from train_step()"
     )
 

@@ -77,7 +77,7 @@ def test_a_whole_step_with_its_own_tape_even_if_it_ran_before(tmp_path):
 def test_results_of_the_updated_model_are_left_out(tmp_path, returned, left):
     captured = capture(own_tape(returned)[0], SPEC)
     (note,) = captured.step.notes
-    assert note.startswith("not fetched, for it follows an update")
+    assert note.startswith("not fetched, because they are computed after an update")
     assert f": {left};" in note
     assert captured.step.results == ()
     assert "Max" not in {node.op for node in captured.step.graph.nodes}

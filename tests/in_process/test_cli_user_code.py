@@ -76,7 +76,7 @@ def mine(method: str, *lines: str) -> str:
         ("def Mine(: pass", r"mine\.py:\d+: SyntaxError"),
         ("Other = Good", "has no factory 'Mine'"),
         ("Mine = 3", "mine"),
-        ("def Mine(): return 3", r"must return a workload or \(model, dataset\), got a value of type int"),
+        ("def Mine(): return 3", r"must return \(model, dataset\), .*, got a value of type int"),
         ("def Mine(): raise KeyError('no model')", r"mine\.py:\d+: KeyError: 'no model'"),
         (
             mine("train_step(self)", "raise RuntimeError('no step')"),
@@ -105,7 +105,7 @@ def mine(method: str, *lines: str) -> str:
             ),
             "reduction must be 'mean' or 'sum', got str 'max'",
         ),
-        (mine("train_step(self)", "return None"), "must be a TrainStep .*, got NoneType"),
+        (mine("train_step(self)", "return None"), "must be a TrainStep, .*, got NoneType"),
         (
             mine("loss(self, outputs)", "raise ValueError('no loss')"),
             r"raised ValueError: no loss \(.*mine\.py:\d+\)",
@@ -154,19 +154,27 @@ def mine(method: str, *lines: str) -> str:
                 "net = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])",
                 "return net",
             ),
-            r"train_step\(\) must return a compiled model, got 'sequential' .*; call model\.compile\(",
+            r"model 'sequential' is not compiled; call its compile\(optimizer=…, loss=…\) first",
         ),
         (
             "def Mine(): return keras.Sequential([keras.layers.Dense(1)])",
-            r"must return its model with data, got a model alone; return \(model, dataset\) as model\.fit",
+            r"must return \(model, dataset\), .*, got a value of type Sequential; compile the model, or",
         ),
         (
             "def Mine(): return keras.Sequential([keras.layers.Dense(1)]), [1.0], [2.0]",
-            "got a model with list, list; return",
+            r"got a tuple of Sequential, list, list; .* tf\.data\.Dataset\.from_tensor_slices\(",
+        ),
+        (
+            "def Mine():\n    def by_hand(batch): ...\n    return by_hand",
+            "got the function by_hand alone; .* decorate the step with @tf.function",
+        ),
+        (
+            "def Mine():\n    def by_hand(batch): ...\n    return by_hand, Good().dataset(0).batch(4)",
+            "train step: by_hand is a plain function; decorate it with @tf.function",
         ),
         (
             "def Mine(): return keras.Sequential([]), Good().dataset(0).map(lambda row: (row, 1.0))",
-            r"must be of batches, .*, got parts of shapes \(4,\), \(\); end it with \.batch\(32\)",
+            r"must be batched, .*, got parts of shapes \(4,\), \(\); end it with \.batch\(32\)",
         ),
         (
             mine("dataset(self, seed)", "return super().dataset(seed).batch(4)"),
@@ -270,3 +278,21 @@ def test_a_model_beside_its_data_has_the_types_that_its_file_sets(tmp_path: Path
     assert any(node.op == "Cast" and node.attrs["DstT"] == "half" for node in step.graph.nodes)
     # Its optimizer scales the loss, as that of `fit` does.
     assert any("loss_scale" in v.name or "dynamic_scale" in v.name for v in step.variables)
+
+
+@pytest.mark.parametrize("step", ["Good().train_step()", "tf.function(by_hand)"])
+def test_a_function_may_return_a_step_with_its_data(tmp_path: Path, step: str) -> None:
+    by_hand = """
+def Mine():
+    weight = tf.Variable(tf.ones((4, 1)), name="weight")
+
+    def by_hand(batch):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(batch @ weight)
+        weight.assign_sub(0.1 * tape.gradient(loss, weight))
+        return loss
+
+"""
+    path = write(tmp_path, f"{by_hand}    return {step}, Good().dataset(0).batch(4)")
+    try_out(case(path), tmp_path)
+    assert [v.name for v in load_step(tmp_path / "capture").variables if v.kind == "trainable"] == ["weight"]

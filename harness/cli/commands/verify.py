@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -118,13 +118,15 @@ def verify(
 
 
 _EMULATED = "TPU cores were emulated on processors: this checks the program, not a TPU"
+_TWO_QUESTIONS = (
+    "the first line compares the strategy with one device on the same shards, NOT SEPARABLE the shards "
+    "with the whole batch: even a correct strategy trains differently with another number of replicas"
+)
 
 
-def _show(verified: Verified, asked: Target) -> None:
-    from strategies.builders.tpu import on_cores
-
+def _show(verified: Verified, target: Target) -> None:
     verification = verified.verification
-    output.say(_verdict(verified, asked))
+    output.say(_verdict(verified, target))
     if verification.undecidable and verification.passes and verification.strategy_class != "statistical":
         # One that did not pass names them with its reason.
         output.say(
@@ -137,10 +139,10 @@ def _show(verified: Verified, asked: Target) -> None:
         # One that is wrong is the reason of the verdict.
         compared = "CAPTURED AS WRITTEN" if verification.capture.equal else "CAPTURE NOT COMPARED"
         output.say(f"{compared}: {verification.capture.explanation}")
-    notes = (*((_EMULATED,) if on_cores(verified.plan) else ()), *verification.notes)
-    for kind, texts in (("warning", verification.warnings), ("note", notes)):
-        for text in texts:
-            output.say(f"{kind}: {text}")
+    for text in verification.warnings:
+        output.say(f"warning: {text}")
+    for text in _notes(verified):
+        output.say(f"note: {text}")
     _show_variables(verification)
     _show_results(verification.results)
     if verification.divergence is not None:
@@ -149,6 +151,17 @@ def _show(verified: Verified, asked: Target) -> None:
             f"first divergence: after pass {verification.divergence.pass_name}, in variable "
             f"{verification.divergence.variable}"
         )
+
+
+def _notes(verified: Verified) -> Iterator[str]:
+    from strategies.builders.tpu import on_cores
+
+    if on_cores(verified.plan):
+        yield _EMULATED
+    separability = verified.verification.separability
+    if separability is not None and separability.separable is False:
+        yield _TWO_QUESTIONS
+    yield from verified.verification.notes
 
 
 def _show_variables(verification: Verification) -> None:
@@ -204,29 +217,50 @@ def _scalar(value: object) -> str:
     return output.number(value) if isinstance(value, float) else str(value)
 
 
-def _verdict(verified: Verified, asked: Target) -> str:
+def _verdict(verified: Verified, target: Target) -> str:
     verification, plan = verified.verification, verified.plan
-    shape = f"{len(plan.replicas_per_task)} workers x {plan.replicas_per_task[0]} replicas"
-    # Files have given it a name; parameters are as they were asked for.
-    strategy = replace(asked.strategy, name=plan.strategy)
-    workload = replace(asked.workload, reference=plan.workload)
-    what = f"{strategy} ({plan.strategy_class}) on {workload}, {shape}"
+    # Files have given it a name; parameters are those of the command.
+    strategy = replace(target.strategy, name=plan.strategy)
+    workload = replace(target.workload, reference=plan.workload)
+    subject = (
+        f"{_word(verification)}: {strategy} ({plan.strategy_class}) on {workload}, "
+        f"{len(plan.replicas_per_task)} workers x {plan.replicas_per_task[0]} replicas"
+    )
+    parts = (_comparison(verification), verification.reason or _worst(verification))
+    return f"{subject}: after {verified.steps} steps in {verified.dtype}, {'; '.join(filter(None, parts))}"
+
+
+def _comparison(verification: Verification) -> str:
+    """Variables that equal those of the reference, or differ."""
+    variables, reference = verification.verdict.variables, "those of a single-device run on the same shards"
+    if verification.bound is not None:
+        return "losses of gradients are compared with the compressor's bounds, all else with one device"
     if not verification.is_held_to_the_reference:
-        largest = max(map(_finite_error, verification.verdict.variables), default=0.0)
-        figures = f"largest update error {output.number(largest)} against the exact reference"
+        largest = max(map(_finite_error, variables), default=0.0)
+        return f"variables are off from {reference} by up to {output.number(largest)} of their update"
+    n = len(variables)
+    if verification.equivalent:
+        n_equal = n - len(verification.undecidable)
+        count, verb = f"all {n}" if n_equal == n else f"{n_equal} of {n}", "equal"
     else:
-        nearest = verification.verdict.nearest
-        error, tolerance, floor = (
-            (None, None, None)
-            if nearest is None
-            else (nearest.update_error, nearest.limits.tolerance, nearest.limits.floor)
+        count, verb = f"{sum(v.wrong for v in variables)} of {n}", "differ from"
+    return f"{count} variables (weights, optimizer slots, state) {verb} {reference}"
+
+
+def _worst(verification: Verification) -> str | None:
+    """The error that uses most of its tolerance or bound."""
+    if verification.bound is not None:
+        loss = verification.bound.worst
+        return (
+            None
+            if loss is None
+            else f"{loss.where} lost most: {loss.error:.3g} of a bound of {loss.bound:.3g}"
         )
-        figures = (
-            f"update error {output.number(error)}, tolerance {output.number(tolerance)}, noise floor "
-            f"{output.number(floor)} in the variable closest to its tolerance"
-        )
-    line = f"{_word(verification)}: {what}, {verified.steps} steps in {verified.dtype}: {figures}"
-    return line if verification.reason is None else f"{line}; {verification.reason}"
+    nearest = verification.verdict.nearest
+    if nearest is None or not verification.is_held_to_the_reference:
+        return None
+    error, tolerance = output.number(nearest.update_error), output.number(nearest.limits.tolerance)
+    return f"largest error {error}, tolerance {tolerance} (relative to the update of {nearest.name})"
 
 
 def _word(verification: Verification) -> str:

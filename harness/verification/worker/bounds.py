@@ -19,6 +19,7 @@ from harness.verification.verdict import (
     DECIDABLE_SHARE,
     DECIDABLE_TOLERANCE,
     FLOAT64_EPS,
+    BoundFigure,
     BoundVerdict,
     Verdict,
     named,
@@ -106,9 +107,7 @@ def _gathered(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loss:
     step: int
-    what: str
-    error: float
-    bound: float
+    figure: BoundFigure
     scale: float
 
 
@@ -148,7 +147,7 @@ class BoundMeter:
 
     def verdict(self, given_sums: Verdict) -> BoundVerdict:
         hidden: dict[tuple[Gradient, int], None] = {}
-        beyond: list[_Loss] = []
+        beyond: list[BoundFigure] = []
         for gradient, losses in self._losses.items():
             n_steps = len(self.compressed.passed)
             for loss in losses:
@@ -160,16 +159,12 @@ class BoundMeter:
                     hidden[gradient, loss.step] = None
                     # Rounding may hide what was lost, but not what it cannot make.
                     slack *= BEYOND_ROUNDING
-                if isfinite(slack) and not loss.error <= loss.bound + slack:
-                    beyond.append(loss)
+                if isfinite(slack) and not loss.figure.error <= loss.figure.bound + slack:
+                    beyond.append(loss.figure)
         undecidable = tuple(dict.fromkeys([*(name for (name, _), _ in hidden), *given_sums.undecidable]))
         if beyond:
-            loss = beyond[0]
-            return BoundVerdict(
-                within=False,
-                reason=f"{loss.what} is off by {loss.error:.3g}, the bound is {loss.bound:.3g}",
-                undecidable=undecidable,
-            )
+            reason = f"{beyond[0].where} lost {beyond[0].error:.3g}, the bound is {beyond[0].bound:.3g}"
+            return BoundVerdict(within=False, reason=reason, undecidable=undecidable, worst=beyond[0])
         if given_sums.equivalent is not True:
             return BoundVerdict(
                 within=given_sums.equivalent,
@@ -187,7 +182,10 @@ class BoundMeter:
         n_elements = sum(total.size for total in self._totals.values())
         share = 1 - sum(self._totals[gradient].size for gradient in hidden) / max(1, n_elements)
         if share >= DECIDABLE_SHARE:
-            return BoundVerdict(within=True, reason=None, undecidable=undecidable)
+            figures = [loss.figure for losses in self._losses.values() for loss in losses]
+            bounded = [figure for figure in figures if figure.bound > 0.0]
+            worst = max(bounded, key=lambda figure: figure.error / figure.bound, default=None)
+            return BoundVerdict(within=True, reason=None, undecidable=undecidable, worst=worst)
         way_out = "; verify with --dtype float64" if self.eps > FLOAT64_EPS else ""
         return BoundVerdict(
             within=None,
@@ -209,7 +207,7 @@ class BoundMeter:
             after_step = {rank: after[memory, rank] for rank in brought}
         scale = sum(map(_norm, meant.values()))
         for part, passed in self.compressed.passed[n][gradient]:
-            where = f"step {n}: " + (name if part is None else f"part {part.index} of {name}")
+            where = ("" if part is None else f"part {part.index} of ") + f"{name} in step {n + 1}"
             self._losses.setdefault(gradient, []).extend(
                 _losses(codec, n, where, passed, _of_part(meant, part), _of_part(after_step, part), scale)
             )
@@ -241,18 +239,13 @@ def _losses(
         # Residuals are not lost: only additions on the wire lose precision then.
         yield _Loss(
             step=n,
-            what=f"{where}, of which replica {rank} keeps a part,",
-            error=_norm(after_step[rank]),
-            bound=codec.loss_bound(own),
+            figure=BoundFigure(
+                where=f"{where} on replica {rank}", error=_norm(after_step[rank]), bound=codec.loss_bound(own)
+            ),
             scale=scale,
         )
-    yield _Loss(
-        step=n,
-        what=f"{where}, summed,",
-        error=_norm(passed + sum(after_step.values()) - sum(sent)),
-        bound=bound,
-        scale=scale,
-    )
+    error = _norm(passed + sum(after_step.values()) - sum(sent))
+    yield _Loss(step=n, figure=BoundFigure(where=f"{where}, summed,", error=error, bound=bound), scale=scale)
 
 
 def _of_part(by_rank: Mapping[int, Array], part: Part | None) -> dict[int, Array]:

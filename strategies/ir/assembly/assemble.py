@@ -201,8 +201,8 @@ def _result_notes(results: Sorted, returned_loss: str) -> tuple[str, ...]:
     notes = []
     if results.loss != returned_loss:
         notes.append(
-            "the loss is what the step's gradients are of: what it returns as its loss follows an update or "
-            "an assignment, as a metric's running result does"
+            "the loss shown is the tensor that gradients are taken of, because the step returns its loss "
+            "after an update or an assignment (a metric's running mean, for example)"
         )
     if results.own:
         notes.append(
@@ -211,8 +211,8 @@ def _result_notes(results: Sorted, returned_loss: str) -> tuple[str, ...]:
         )
     if results.late:
         notes.append(
-            "not fetched, for it follows an update or an assignment, which replicas make together: "
-            f"{', '.join(results.late)}; a figure to keep is a Keras metric that the step updates"
+            "not fetched, because they are computed after an update or an assignment, which replicas make "
+            f"together: {', '.join(results.late)}; update a Keras metric in the step instead"
         )
     return tuple(notes)
 

@@ -11,7 +11,7 @@ from harness.cli import main
     ("arguments", "message"),
     [
         (["-s", "none"], "stratbench: strategy: must have a tunable knob that is free to change, got none;"),
-        (["-s", "nosuch"], "stratbench: strategy: strategy 'nosuch': unknown name; known are"),
+        (["-s", "nosuch"], "stratbench: strategy 'nosuch': unknown name; known are"),
         (["-s", "ps", "--seconds", "5"], "stratbench: seconds: must hold 4 repeats of the default and of a"),
         (
             ["-s", "ps", "--set", "measure.repeats=20"],

@@ -69,9 +69,9 @@ from strategies.errors import StrategyError
             for command in ("verify", "plan")
         ),
         (["tune", "wide-mlp"], "stratbench: Missing option '--strategy' / '-s'"),
-        (["tune", "wide-mlp", "-s", "pss"], "stratbench: strategy: strategy 'pss' is not known"),
+        (["tune", "wide-mlp", "-s", "pss"], "stratbench: strategy 'pss' is not known"),
         (["tune", "wide-mlp", "-s", "ps,all-reduce"], "stratbench: strategy: must be one strategy, got"),
-        (["tune", "mlp", "-s", "ps"], "stratbench: workload: workload 'mlp' is not known"),
+        (["tune", "mlp", "-s", "ps"], "stratbench: workload 'mlp' is not known"),
         (["tune", "wide-mlp", "-s", "ps", "--seconds", "0"], "stratbench: Invalid value for '--seconds'"),
         (["tune", "wide-mlp", "-s", "ps", "--out", "x.txt"], "stratbench: out: must be a path that ends in"),
         (
@@ -109,7 +109,7 @@ from strategies.errors import StrategyError
             "stratbench: plan no.json: must be a file that can be read",
         ),
         (["run", "quickstart", "--plan", "no.json"], "stratbench: plan no.json: must be a file that can be"),
-        (["verify", "wide-mlp", "-s", "no.py:B"], "stratbench: strategy: strategy file no.py does not exist"),
+        (["verify", "wide-mlp", "-s", "no.py:B"], "stratbench: strategy file no.py does not exist"),
         (
             ["verify", "wide-mlp", "-s", "no.py"],
             "stratbench: strategy: a file must be given as path.py:Builder",
@@ -118,8 +118,8 @@ from strategies.errors import StrategyError
             ["verify", "wide-mlp", "--strategy", "ps,none"],
             "stratbench: strategy: must be one strategy, got 'ps,none'",
         ),
-        (["verify", "wide-mlp", "--strategy", "pss"], "stratbench: strategy: strategy 'pss' is not known"),
-        (["verify", "mlp", "--strategy", "ps"], "stratbench: workload: workload 'mlp' is not known"),
+        (["verify", "wide-mlp", "--strategy", "pss"], "stratbench: strategy 'pss' is not known"),
+        (["verify", "mlp", "--strategy", "ps"], "stratbench: workload 'mlp' is not known"),
         (
             ["verify", "wide-mlp", "--strategy", "ps", "--dtype", "half"],
             "stratbench: Invalid value for '--dtype'",
