@@ -63,14 +63,14 @@ def choose(ref: StrategyRef, *, field: str | None = None) -> Chosen:
             file, _, name = ref.name.rpartition(":")
             strategy, params = settled(_built(Path(file).absolute(), name, ref.name), ref.params)
         else:
-            strategy, params = registry.resolve(ref.name, spelt(ref).params)
+            strategy, params = registry.resolve(ref.name, with_registered_words(ref).params)
     except (StrategyError, WorkloadError) as error:
         raise UsageError(str(error), field=field) from error
     return Chosen(strategy=strategy, params=params)
 
 
-def spelt(ref: StrategyRef) -> StrategyRef:
-    """The same reference with words as the registered strategy spells them: `multi_krum` is `multi-krum`."""
+def with_registered_words(ref: StrategyRef) -> StrategyRef:
+    """Reference in the registered spelling of parameter values: `multi_krum` becomes `multi-krum`."""
     from strategies.registry import STRATEGIES
 
     params = next((strategy.params for strategy in STRATEGIES if strategy.name == ref.name), ())

@@ -25,7 +25,7 @@ from pydantic_core import PydanticCustomError, core_schema
 from harness.canonical import JsonValue, canonical_hash
 from harness.cluster import ClusterShape, Device
 from harness.errors import UsageError
-from harness.experiment.chosen_strategy import merging_rows, spelt
+from harness.experiment.chosen_strategy import merging_rows, with_registered_words
 from harness.experiment.cluster import Cluster, DeviceName, Provider
 from harness.experiment.references import StrategyRef, WorkloadRef, strategy_from, workload_from
 from harness.records.conditions import AS_WRITTEN
@@ -72,7 +72,7 @@ def _precision(value: object) -> object:
 
 
 def _strategy(value: object) -> StrategyRef:
-    return value if isinstance(value, StrategyRef) else spelt(strategy_from(value, field=""))
+    return value if isinstance(value, StrategyRef) else with_registered_words(strategy_from(value, field=""))
 
 
 def _workload(value: object) -> WorkloadRef:

@@ -70,7 +70,7 @@ class Measurement:
     lock: str | None = None
 
 
-class Meter:
+class Collector:
     """Runs and counts the steps of a case, in processes with loaded sessions and staged batches.
 
     Args:

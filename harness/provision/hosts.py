@@ -43,7 +43,7 @@ class Hosts(Protocol):
         del worker, stopped_s
         return None
 
-    def renew(self, n_workers: int) -> Sequence[int]:
+    def replace_failed(self, n_workers: int) -> Sequence[int]:
         """Replace failed hosts among the first `n_workers` and return their numbers; their actors are gone.
 
         Raises:
@@ -51,10 +51,10 @@ class Hosts(Protocol):
         """
 
     def mark_failed(self, worker: int) -> None:
-        """Have a host replaced by the next `renew`, for what was seen of it from others."""
+        """Have a host replaced by the next `replace_failed`, for what was seen of it from others."""
         del worker
 
-    def admit(self, folder: Path) -> None:
+    def allow_writing(self, folder: Path) -> None:
         """Let workers write into a folder that the driver has made."""
         del folder
 
@@ -70,10 +70,10 @@ class Hosts(Protocol):
 class Files(Protocol):
     """Transfer of files before and after processes use them."""
 
-    def seen(self, path: Path) -> Path:
+    def worker_path(self, path: Path) -> Path:
         """Path at which workers see a file or folder of the driver's."""
 
-    def bring(self, n_workers: int, folders: Sequence[Path]) -> None:
+    def upload(self, n_workers: int, folders: Sequence[Path]) -> None:
         """Copy files of the driver and of other workers to the first workers, and make folders to write to.
 
         Args:
@@ -82,20 +82,20 @@ class Files(Protocol):
             WorkerFailure: files could not be copied to a worker.
         """
 
-    def take(self, n_workers: int) -> None:
+    def download(self, n_workers: int) -> None:
         """Let the driver, and workers later, see what the first workers have made, where they still live."""
 
 
 class SharedFiles:
     """Files of workers that see the driver's own file system."""
 
-    def seen(self, path: Path) -> Path:
+    def worker_path(self, path: Path) -> Path:
         return path.absolute()
 
-    def bring(self, n_workers: int, folders: Sequence[Path]) -> None:
+    def upload(self, n_workers: int, folders: Sequence[Path]) -> None:
         """Do nothing: workers see the driver's files."""
 
-    def take(self, n_workers: int) -> None:
+    def download(self, n_workers: int) -> None:
         """Do nothing: the driver sees the workers' files."""
 
 

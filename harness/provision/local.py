@@ -193,7 +193,7 @@ class _ThisMachine(Hosts):
     def cores(self, worker: int) -> tuple[int, ...] | None:
         return self.core_sets[worker]
 
-    def renew(self, n_workers: int) -> Sequence[int]:
+    def replace_failed(self, n_workers: int) -> Sequence[int]:
         del n_workers
         if not self.is_up():
             raise ProvisionError("workers: a Ray server has ended; run again with --resume")

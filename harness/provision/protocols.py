@@ -111,7 +111,7 @@ class Cluster(ProcessSource, Protocol):
     def scratch(self) -> Path:
         """A folder that all workers see, for what they hand each other; it goes with the cluster."""
 
-    def seen(self, path: Path) -> Path:
+    def worker_path(self, path: Path) -> Path:
         """Path at which workers see a file or folder of the driver's."""
 
     def limit_links(self, limits: Limits) -> None:

@@ -54,7 +54,7 @@ from harness.records.steps_file import Steps, write_steps
 from harness.written_values import normalised
 
 
-def hold(path: Path) -> int:
+def lock_folder(path: Path) -> int:
     """Lock a run folder for this process, created if needed; closing the descriptor unlocks it.
 
     UsageError: another process has it, or it is not writable. StoreError: its lock is a link, or no regular
@@ -277,7 +277,7 @@ def open_run(
     if ".." in path.parts:
         path = normalised(path)
     spec_hash = canonical_hash(experiment)
-    folder = RunFolder(path, lock=hold(path))
+    folder = RunFolder(path, lock=lock_folder(path))
     results = Results()
     try:
         if not _is_empty(path):
@@ -400,7 +400,7 @@ def _remove(folder: Path, *, dry_run: bool) -> bool:
     if dry_run and not os.path.lexists(folder / LOCK_FILE):
         return os.access(folder, os.W_OK | os.X_OK)  # holding it would write the lock into it
     try:
-        lock = hold(folder)
+        lock = lock_folder(folder)
     except (UsageError, StoreError):
         return False  # its run goes on, it belongs to another user, or its lock is a link
     try:

@@ -223,7 +223,7 @@ class _ClusterRuns:
             n_batches=n_staged(self.spec.measure),
             n_least=CHECK_STEPS,
             restore=self.spec.checkpoint.restore,
-            seen=cluster.seen,
+            worker_path=cluster.worker_path,
             timeouts=self.options.timeouts,
             n_check_steps=CAPTURE_CHECK_STEPS,
         )

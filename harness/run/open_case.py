@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from harness.errors import CaseError
 from harness.experiment.model import Measure
-from harness.measure.collector import Measurement, Meter, observer_effect
+from harness.measure.collector import Collector, Measurement, observer_effect
 from harness.measure.link import measured_links
 from harness.measure.live import WindowProgress
 from harness.measure.timeouts import USUAL, Timeouts
@@ -118,7 +118,7 @@ class OpenCase:
         warming_s = time.monotonic()
         if measure.input == "pipeline":
             self._open_pipelines()
-        self._meter = Meter(
+        self._collector = Collector(
             self._processes,
             batch_size=prepared.plan.batch_size,
             period=self._cycle,
@@ -127,7 +127,7 @@ class OpenCase:
             settles=prepared.plan.strategy_class == "statistical",
             timeouts=self._limits,
         )
-        self._meter.warm_up(measure.warmup_steps)
+        self._collector.warm_up(measure.warmup_steps)
         self._start_s = warming_s - begun_s - (self._check_s or 0.0)
         self._warmup_s = time.monotonic() - warming_s
 
@@ -136,7 +136,7 @@ class OpenCase:
         if self._n_windows == 0 or (self._n_windows == 1 and self._measure.warmup_steps != "auto"):
             self._n_steps = self._window_steps()
         self._n_windows += 1
-        step_s = self._meter.window(self._n_steps, n_lead=self._n_lead)
+        step_s = self._collector.window(self._n_steps, n_lead=self._n_lead)
         if step_s <= 0:
             raise CaseError(
                 "clock-changed",
@@ -170,7 +170,7 @@ class OpenCase:
             examples_per_s=plan.batch_size / step_s,
             n_steps=n_steps,
             payload_bytes=plan.payload_bytes_per_step * n_steps,
-            resident_bytes=self._meter.resident_bytes,
+            resident_bytes=self._collector.resident_bytes,
         )
 
     def memory_left_bytes(self) -> Mapping[str, int]:
@@ -178,7 +178,7 @@ class OpenCase:
 
     def finish(self) -> CaseRun:
         prepared, processes, limits = self.repeat, self._processes, self._limits
-        measurement = self._meter.measurement()
+        measurement = self._collector.measurement()
         sizes = variable_bytes(processes, limits)
         notes = update_notes(processes, prepared.plan, limits)
         saved_step = self._save(measurement)
@@ -211,7 +211,7 @@ class OpenCase:
 
     def discard_windows(self, n_windows: int | None = None) -> None:
         """Count the latest windows no more, or all of them."""
-        self._meter.discard(n_windows)
+        self._collector.discard(n_windows)
 
     @property
     def window_shape(self) -> tuple[int, int]:
@@ -253,7 +253,7 @@ class OpenCase:
     def _window_steps(self) -> int:
         measure = self._measure
         least = -(-measure.steps // measure.n_rounds)
-        known_s = self._meter.median_s
+        known_s = self._collector.median_s
         if known_s is None:
             return window_steps(0.0, window_s=0.0, least=least, period=self._cycle)
         return window_steps(known_s, window_s=measure.window_s, least=least, period=self._cycle)
@@ -264,7 +264,9 @@ class OpenCase:
             return None
         before = 0 if capture.restored is None else capture.restored.step or 0
         step = before + measurement.warmup_steps + measurement.n_steps
-        checkpoints.save(self._processes, capture.summary, self._cluster.seen(folder), step, self._limits)
+        checkpoints.save(
+            self._processes, capture.summary, self._cluster.worker_path(folder), step, self._limits
+        )
         return step
 
     def _observer(self, measurement: Measurement) -> ObserverEffect:

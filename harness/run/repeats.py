@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class EndedRepeat:
     """A repeat that has ended.
 
     Attributes:
@@ -102,7 +102,7 @@ class SlotRunner:
         self._checks().reference(case, capture)
         self._checks().bounded(case, capture, plan, repeat=0)
 
-    def run(self, slots: Sequence[Slot]) -> Iterator[tuple[Slot, Ended]]:
+    def run(self, slots: Sequence[Slot]) -> Iterator[tuple[Slot, EndedRepeat]]:
         """Run the repeats of a block; those without room in memory beside the others follow them.
 
         Returns:
@@ -250,7 +250,7 @@ class SlotRunner:
         )
         return replace(ran, values=None, evaluation=evaluation)
 
-    def _measured(self, slot: Slot, repeat: PreparedCase, ran: CaseRun, wall_s: float) -> Ended:
+    def _measured(self, slot: Slot, repeat: PreparedCase, ran: CaseRun, wall_s: float) -> EndedRepeat:
         case = slot.case
         with run_folder_errors(self.folder.path):
             self.folder.write_steps(case.id, slot.repeat, ran.measurement.steps)
@@ -269,7 +269,7 @@ class SlotRunner:
             warmup_s=ran.warmup_s,
         )
         record = replace(record, preparation=preparation)
-        return Ended(record=record, steps=ran.measurement.steps)
+        return EndedRepeat(record=record, steps=ran.measurement.steps)
 
     def _checks(self, keep: Callable[[CaseError], None] = lambda _: None) -> CaseChecks:
         return CaseChecks(captures=self.captures, known=self.recorder.verdict, keep=keep)
@@ -283,12 +283,12 @@ class SlotRunner:
 
     def _failed(
         self, slot: Slot, error: CaseError, plan: Plan | None = None, wall_s: float | None = None
-    ) -> Ended:
+    ) -> EndedRepeat:
         if error.kind == UNSUPPORTED:
             record = self.recorder.skipped(slot, error.kind, str(error), error.stage, self.cluster.facts())
-            return Ended(record=record)
+            return EndedRepeat(record=record)
         self._write_failure(slot, error)
-        return Ended(record=self.recorder.failed(slot, self.cluster.facts(), error, wall_s, plan))
+        return EndedRepeat(record=self.recorder.failed(slot, self.cluster.facts(), error, wall_s, plan))
 
 
 def _refuse_one_mistake(errors: Sequence[CaseError]) -> None:

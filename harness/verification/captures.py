@@ -112,7 +112,7 @@ class Captures:
         seed: of models and data.
         n_batches: how many different batches a case can use. n_least: how many it must have.
         restore: checkpoint that captures begin with.
-        seen: where jobs see a path of this process's.
+        worker_path: where jobs see a path of this process's.
         timeouts: for what is made.
         n_check_steps: steps after which a capture is compared with the workload's own step; 0 compares none.
     """
@@ -126,13 +126,13 @@ class Captures:
         n_batches: int,
         n_least: int,
         restore: Path | None = None,
-        seen: Callable[[Path], Path] = Path.absolute,
+        worker_path: Callable[[Path], Path] = Path.absolute,
         timeouts: Timeouts = USUAL,
         n_check_steps: int = 0,
     ) -> None:
         self._folder = folder
         self._timeouts = timeouts
-        self._seen = seen
+        self._worker_path = worker_path
         self._restore = None if restore is None else normalised(restore)
         self._call = call
         self._n_check_steps = n_check_steps
@@ -269,7 +269,7 @@ class Captures:
         )
         restored = None
         if self._restore is not None:
-            args = (str(folder), str(self._seen(self._restore)))
+            args = (str(folder), str(self._worker_path(self._restore)))
             step = self._call(restore, args, timeout_s=self._timeouts.capture_s, stage="restore")
             restored = Restored(path=self._restore, step=step)
         self._capture_s[folder] = time.monotonic() - started_s

@@ -14,7 +14,7 @@ import pytest
 
 from harness.cluster import ClusterShape
 from harness.errors import CaseError
-from harness.measure.collector import Measurement, Meter
+from harness.measure.collector import Collector, Measurement
 from harness.provision import local
 from harness.provision.failures import WorkerFailure
 from harness.provision.protocols import Cluster, ProcessSet
@@ -105,11 +105,11 @@ def training(cluster: Cluster, captured: Capture, plan: Plan, logs: Path) -> Ite
 
 
 def measured_by(processes: ProcessSet, batch_size: int, *, n_steps: int, warmup: int) -> Measurement:
-    meter = Meter(processes, batch_size=batch_size)
-    meter.warm_up(warmup)
+    collector = Collector(processes, batch_size=batch_size)
+    collector.warm_up(warmup)
     for _ in range(2):
-        meter.window(n_steps, n_lead=1)
-    return meter.measurement()
+        collector.window(n_steps, n_lead=1)
+    return collector.measurement()
 
 
 @pytest.mark.parametrize(("strategy", "params"), MEASURED, ids=str)

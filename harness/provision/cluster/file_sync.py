@@ -63,10 +63,10 @@ class SyncedFiles:
         self._known: dict[str, Stamp] = {}
         self._fetched: dict[str, Stamp] = {}
 
-    def seen(self, path: Path) -> Path:
+    def worker_path(self, path: Path) -> Path:
         return path if path.is_relative_to(self._folder) else self._folder / tree_name(path)
 
-    def ship(self, folders: Sequence[Path]) -> None:
+    def upload_user_files(self, folders: Sequence[Path]) -> None:
         """Copy a user's folders to the workers, as they are now.
 
         Raises:
@@ -87,16 +87,16 @@ class SyncedFiles:
         if files:
             self._call(lambda: self._keep(ray.put(file_archives.pack(files)), stamps))
 
-    def bring(self, n_workers: int, folders: Sequence[Path]) -> None:
+    def upload(self, n_workers: int, folders: Sequence[Path]) -> None:
         started_s = time.monotonic()
         try:
-            self._call(lambda: self._bring(n_workers, folders, started_s))
+            self._call(lambda: self._upload(n_workers, folders, started_s))
         except ConnectionError as error:
             raise _without_node(0, started_s) from error
 
-    def _bring(self, n_workers: int, folders: Sequence[Path], started_s: float) -> None:
+    def _upload(self, n_workers: int, folders: Sequence[Path], started_s: float) -> None:
         agents = self._agents(n_workers)
-        names = [str(self.seen(path).relative_to(self._folder)) for path in folders]
+        names = [str(self.worker_path(path).relative_to(self._folder)) for path in folders]
         listings = {worker: agent.present.remote([SCRATCH, TREE]) for worker, agent in agents.items()}
         sent = {worker: [agent.make.remote(names)] for worker, agent in agents.items()}
         for worker, reference in listings.items():
@@ -114,14 +114,14 @@ class SyncedFiles:
             for reference in references:
                 self._awaited(worker, reference, started_s)
 
-    def take(self, n_workers: int) -> None:
+    def download(self, n_workers: int) -> None:
         """Keep what nodes of the first workers have made, and fetch what the driver is to have."""
         for agent in self._agents(n_workers).values():
             # A lost node took its files with it; the failure of its case reports that.
             with contextlib.suppress(RayError, ConnectionError):
-                self._call(partial(self._take, agent))
+                self._call(partial(self._download, agent))
 
-    def _take(self, agent: NodeAgentHandle) -> None:
+    def _download(self, agent: NodeAgentHandle) -> None:
         present: Listing = ray.get(agent.present.remote([SCRATCH, *self._writes]), timeout=_TRAVEL_S)
         fresh = {name: stamp for name, stamp in present.items() if self._known.get(name) != stamp}
         scratch = {name: stamp for name, stamp in fresh.items() if name.startswith(f"{SCRATCH}/")}

@@ -237,7 +237,7 @@ class ClusterHosts(Hosts):
     def is_up(self) -> bool:
         return self._head.is_up()
 
-    def renew(self, n_workers: int) -> Sequence[int]:
+    def replace_failed(self, n_workers: int) -> Sequence[int]:
         try:
             return self._head.call(lambda: self._renewed(n_workers))
         except ConnectionError as error:

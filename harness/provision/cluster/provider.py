@@ -64,7 +64,7 @@ def start(
         files = SyncedFiles(
             folder, hosts.agents, [log_dir, *writes], [] if token is None else [token], head.call
         )
-        files.ship(reads)
+        files.upload_user_files(reads)
         cluster = RayCluster(
             _seats(shape, folder, log_dir),
             hosts=hosts,

@@ -93,7 +93,7 @@ class ContainerHosts(Hosts):
     def failure(self, worker: int, *, stopped_s: float = STOPPED_S) -> Died | Silent | CutOff | None:
         return self._failure(self._workers.get(worker), stopped_s)
 
-    def renew(self, n_workers: int) -> Sequence[int]:
+    def replace_failed(self, n_workers: int) -> Sequence[int]:
         """Replace containers that have failed or are condemned; all of them where the head has ended."""
         if not self.is_up():
             self._await_engine()
@@ -114,7 +114,7 @@ class ContainerHosts(Hosts):
     def mark_failed(self, worker: int) -> None:
         self._condemned.add(worker)
 
-    def admit(self, folder: Path) -> None:
+    def allow_writing(self, folder: Path) -> None:
         share(folder)
 
     def limit_links(self, limits: cluster.Limits) -> None:

@@ -89,8 +89,8 @@ class RayCluster:
         )
         return (hazard,)
 
-    def seen(self, path: Path) -> Path:
-        return self._files.seen(path)
+    def worker_path(self, path: Path) -> Path:
+        return self._files.worker_path(path)
 
     def wait_ready(self, n_workers: int) -> Sequence[WorkerFacts]:
         """Wait until the first `n_workers` can fork; dead workers and failed hosts are replaced.
@@ -103,7 +103,7 @@ class RayCluster:
         replies = self._ask(range(n_workers), lambda actor, _: actor.facts.remote(), preload_s)
         lost = [worker for worker, reply in enumerate(replies) if not isinstance(reply, WorkerFacts)]
         if lost:
-            self._files.take(n_workers)
+            self._files.download(n_workers)
             self._renew(n_workers, lost)
             replies = self._ask(range(n_workers), lambda actor, _: actor.facts.remote(), preload_s)
         facts = [self._up(worker, reply) for worker, reply in enumerate(replies)]
@@ -134,13 +134,13 @@ class RayCluster:
         self._hosts.limit_links(self._links[:n_workers])
         for path in log_paths:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._hosts.admit(path.parent)
+            self._hosts.allow_writing(path.parent)
         with ExitStack() as stack:
             pids: dict[int, int] = {}
-            self._files.bring(n_workers, [path.parent for path in log_paths])
-            stack.callback(self._files.take, n_workers)
+            self._files.upload(n_workers, [path.parent for path in log_paths])
+            stack.callback(self._files.download, n_workers)
             stack.callback(kill_processes, self._actors, pids, self._hosts)
-            logs = {w: str(self._files.seen(path)) for w, path in zip(workers, log_paths, strict=True)}
+            logs = {w: str(self._files.worker_path(path)) for w, path in zip(workers, log_paths, strict=True)}
             asked_s = time.monotonic()
             # A worker that forks waits for its fork server first.
             limit_s = self._options.preload_s + self._options.fork_s
@@ -164,7 +164,7 @@ class RayCluster:
     def _renew(self, n_workers: int, lost: Iterable[int] = ()) -> None:
         """Replace hosts that have failed, and the actors of these and of lost workers."""
         asked_s = time.monotonic()
-        for worker in {*lost, *self._hosts.renew(n_workers)}:
+        for worker in {*lost, *self._hosts.replace_failed(n_workers)}:
             with contextlib.suppress(RayError, ConnectionError):
                 ray.kill(self._actors[worker], no_restart=True)
             self._asked_s[worker] = asked_s
@@ -177,7 +177,7 @@ class RayCluster:
     def _up(self, worker: int, reply: object) -> WorkerFacts:
         if isinstance(reply, WorkerFacts):
             return reply
-        self._files.take(len(self._actors))
+        self._files.download(len(self._actors))
         seat = self._seats[worker]
         # A host that has ended took with it what was to write the worker's own log.
         log = seat.host_log or seat.log if isinstance(reply, Died) and not seat.log.exists() else seat.log

@@ -105,7 +105,7 @@ class RayProcessSet:
         if not failed:
             return [cast("Result", results[worker]) for worker in args]
         kill_processes(self._actors, self._pids, self._hosts)
-        self._files.take(self._workers[-1] + 1)
+        self._files.download(self._workers[-1] + 1)
         # A host that is halted, however briefly, is why its peers fail, and why they do not reach it.
         failed.update(failures_of_hosts(self._hosts, set(self._workers) - failed.keys(), stopped_s=0))
         worker, value = min(failed.items(), key=lambda item: (_rank(item[1]), item[0]))

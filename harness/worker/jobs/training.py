@@ -286,7 +286,7 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
     """
     training = state.get(Training)
     before, began_s = read_cores(), time.time()
-    with _told_of_rules():
+    with _aggregation_errors():
         times = _timed(training, n_steps, first)
     after = read_cores(began_s)
     _wait_for_prefetch(training, float((times.end_s - times.start_s).max()))
@@ -304,7 +304,7 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
 
 
 @contextmanager
-def _told_of_rules() -> Iterator[None]:
+def _aggregation_errors() -> Iterator[None]:
     """Turn TensorFlow's error for a rule with too few gradients into one line."""
     try:
         yield

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import CaseError
-from harness.measure.collector import MAX_LOSSES, Measurement, Meter, observer_effect, tcp_fields
+from harness.measure.collector import MAX_LOSSES, Collector, Measurement, observer_effect, tcp_fields
 from harness.measure.windows import WarmUp, spread_indices
 from harness.records.conditions import GpuFacts
 from harness.records.costs import ObserverEffect
@@ -98,11 +98,11 @@ def measured_by(
     n_windows: int = 1,
     isolated: bool = False,
 ) -> Measurement:
-    meter = Meter(processes, batch_size=batch_size, isolated=isolated)
-    meter.warm_up(warmup)
+    collector = Collector(processes, batch_size=batch_size, isolated=isolated)
+    collector.warm_up(warmup)
     for _ in range(n_windows):
-        meter.window(n_steps, n_lead=n_lead)
-    return meter.measurement()
+        collector.window(n_steps, n_lead=n_lead)
+    return collector.measurement()
 
 
 def test_windows_count_without_the_steps_that_lead_into_them() -> None:
@@ -133,16 +133,16 @@ def test_workers_of_one_machine_have_one_number(
 
 
 def test_a_window_tells_the_median_of_its_counted_steps() -> None:
-    meter = Meter(Workers([9.0, 0.1, 0.2, 0.3, 0.7], [(1.0,), ()]), batch_size=1)
-    meter.warm_up(0)
-    assert meter.window(3, n_lead=1) == pytest.approx(0.2)
-    assert meter.window(3, n_lead=1) == pytest.approx(0.7)
+    collector = Collector(Workers([9.0, 0.1, 0.2, 0.3, 0.7], [(1.0,), ()]), batch_size=1)
+    collector.warm_up(0)
+    assert collector.window(3, n_lead=1) == pytest.approx(0.2)
+    assert collector.window(3, n_lead=1) == pytest.approx(0.7)
 
 
 def test_where_steps_differ_a_window_tells_the_median_of_whole_periods() -> None:
-    meter = Meter(Workers([0.1, 0.1, 0.1, 0.9] * 4, [(1.0,), ()]), batch_size=1, period=4)
-    meter.warm_up(0)
-    assert meter.window(8, n_lead=4) == pytest.approx(0.3)
+    collector = Collector(Workers([0.1, 0.1, 0.1, 0.9] * 4, [(1.0,), ()]), batch_size=1, period=4)
+    collector.warm_up(0)
+    assert collector.window(8, n_lead=4) == pytest.approx(0.3)
 
 
 def test_steps_that_average_variables_are_waited_for() -> None:
@@ -157,21 +157,21 @@ def test_steps_that_average_variables_are_waited_for() -> None:
             return answers
 
     processes = Late(([0.1] * 7 + [60.0]) * 8, [(0.5,), (0.5,)])
-    meter = Meter(processes, batch_size=1, period=8, averaging_period=8)
-    meter.warm_up(5)
+    collector = Collector(processes, batch_size=1, period=8, averaging_period=8)
+    collector.warm_up(5)
     for _ in range(2):
-        meter.window(8, n_lead=8)
+        collector.window(8, n_lead=8)
 
 
 def test_a_discarded_window_enters_no_figure() -> None:
     processes = Workers([0.1] * 5 + [0.7] * 5 + [0.1] * 5, [(1.0,), ()])
-    meter = Meter(processes, batch_size=1)
-    meter.warm_up(0)
+    collector = Collector(processes, batch_size=1)
+    collector.warm_up(0)
     for _ in range(2):
-        meter.window(4, n_lead=1)
-    meter.discard(1)
-    meter.window(4, n_lead=1)
-    measured = meter.measurement()
+        collector.window(4, n_lead=1)
+    collector.discard(1)
+    collector.window(4, n_lead=1)
+    measured = collector.measurement()
     assert (measured.step_s.n, measured.step_s.p99, measured.n_steps) == (8, pytest.approx(0.1), 15)
     assert set(measured.steps.window) == {-1, 0, 1}
     assert measured.steps.warmup[5:10].all()
@@ -195,9 +195,9 @@ def test_no_warm_up_at_all() -> None:
 
 def test_updates_beside_the_steps_end_before_others_have_the_cores() -> None:
     processes = Workers([0.1], [(0.5,), (0.5,)])
-    meter = Meter(processes, batch_size=8, settles=True)
-    meter.warm_up(3)
-    meter.window(4, n_lead=1)
+    collector = Collector(processes, batch_size=8, settles=True)
+    collector.warm_up(3)
+    collector.window(4, n_lead=1)
     names = [name for name, _ in processes.calls]
     assert names == ["run_steps", "run_steps", "settle", "read_counters", "run_steps", "settle"]
 

@@ -19,7 +19,7 @@ from harness.records.checksums import with_checksum, without_checksum
 from harness.records.outcome import Failure
 from harness.records.record import MOST_LINE_BYTES, to_json
 from harness.records.run_documents import RUN_FILE, default_name
-from harness.records.run_folder import RemovedRuns, RunFolder, hold, open_run, remove_old_runs
+from harness.records.run_folder import RemovedRuns, RunFolder, lock_folder, open_run, remove_old_runs
 from harness.records.stored_run import load_run
 
 
@@ -599,7 +599,7 @@ def test_the_newest_stay_and_nobody_elses_folder_is_touched(runs: Path, keep: in
 
 
 def test_a_run_that_goes_on_stays(runs: Path) -> None:
-    lock = hold(runs / B)
+    lock = lock_folder(runs / B)
     try:
         would = remove_old_runs(runs, 0, dry_run=True)
         assert [path.name for path in would.folders] == [C, A]

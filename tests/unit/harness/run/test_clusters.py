@@ -25,7 +25,7 @@ from harness.run import clusters
 from harness.run.clusters import run_slots, users_folders
 from harness.run.further_repeats import NarrowRatios
 from harness.run.progress import Progress
-from harness.run.repeats import Ended
+from harness.run.repeats import EndedRepeat
 
 REPEAT_S = 10.0
 
@@ -60,7 +60,10 @@ class Workers:
         self.preload_s.add(options.preload_s)
         self.n_workers.append(shape.workers)
         cluster = SimpleNamespace(
-            facts=protocols.ClusterFacts, wait_ready=lambda n: (), scratch=Path("scratch"), seen=lambda p: p
+            facts=protocols.ClusterFacts,
+            wait_ready=lambda n: (),
+            scratch=Path("scratch"),
+            worker_path=lambda p: p,
         )
         return contextlib.nullcontext(cluster)
 
@@ -70,7 +73,7 @@ class Workers:
     def prepare(self, slots: Sequence[Slot], *, deadline_s: float) -> None:
         del slots, deadline_s
 
-    def run(self, slots: Sequence[Slot]) -> Iterator[tuple[Slot, Ended]]:
+    def run(self, slots: Sequence[Slot]) -> Iterator[tuple[Slot, EndedRepeat]]:
         self.clock_s += REPEAT_S
         self.started.append(slots[0].repeat)
         for slot in slots:
@@ -85,7 +88,7 @@ class Workers:
                 wall_s=REPEAT_S / len(slots),
                 rounds=Rounds(block=f"{slot.block}", n_steps=5, n_lead=2, n_made=70, step_s=step_s),
             )
-            yield slot, Ended(record=record)
+            yield slot, EndedRepeat(record=record)
 
 
 def run(
@@ -155,7 +158,7 @@ def test_nothing_is_begun_that_would_end_too_late(monkeypatch: pytest.MonkeyPatc
 
 def test_a_worker_that_its_fault_kills_is_no_failure_to_stop_at(monkeypatch: pytest.MonkeyPatch) -> None:
     class Killed(Workers):
-        def run(self, slots: Sequence[Slot]) -> Iterator[tuple[Slot, Ended]]:
+        def run(self, slots: Sequence[Slot]) -> Iterator[tuple[Slot, EndedRepeat]]:
             for slot, ended in super().run(slots):
                 method = Method(
                     seed=0,
@@ -167,7 +170,7 @@ def test_a_worker_that_its_fault_kills_is_no_failure_to_stop_at(monkeypatch: pyt
                 )
                 error = Failure(type=KILLED_BY_FAULT, message="its fault killed it", stage="run")
                 record = replace(ended.record, status="failed", error=error, method=method)
-                yield slot, Ended(record=record)
+                yield slot, EndedRepeat(record=record)
 
     fake = Killed(factor=1.0)
     run(fake, monkeypatch, at_most="1s", fail_fast=True)

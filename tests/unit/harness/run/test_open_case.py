@@ -33,13 +33,13 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         log.append(f"check those {processes}")
         return "verdict"
 
-    def meter(processes: str, **_: object) -> Any:
+    def collector(processes: str, **_: object) -> Any:
         return SimpleNamespace(warm_up=lambda _steps: log.append(f"time those {processes}"))
 
     for name, stand_in in (
         ("ready_processes", ready),
         ("checked", checked),
-        ("Meter", meter),
+        ("Collector", collector),
         ("measured_links", lambda *_: ()),
     ):
         monkeypatch.setattr(open_case, name, stand_in)

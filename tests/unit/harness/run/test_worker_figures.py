@@ -48,6 +48,6 @@ def test_steps_of_a_worker_that_its_faults_delay_are_waited_for() -> None:
 
 def test_a_window_without_any_time_fails_its_case() -> None:
     case = opened_case()
-    case._meter = cast("Any", SimpleNamespace(median_s=0.1, window=lambda _n, n_lead: 0.0 * n_lead))
+    case._collector = cast("Any", SimpleNamespace(median_s=0.1, window=lambda _n, n_lead: 0.0 * n_lead))
     with pytest.raises(CaseError, match="the machine's clock was set back"):
         case.window()

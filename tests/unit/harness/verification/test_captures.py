@@ -79,12 +79,14 @@ def test_a_checkpoint_above_the_current_folder_is_named_from_the_root_on(
     monkeypatch.chdir(tmp_path)
     outputs: list[Path] = []
 
-    def seen(path: Path) -> Path:
+    def worker_path(path: Path) -> Path:
         outputs.append(path)
         return path
 
     above = Path("..", "checkpoint")
-    Captures(tmp_path, Jobs(), seed=0, n_batches=2, n_least=1, restore=above, seen=seen).of(case())
+    Captures(tmp_path, Jobs(), seed=0, n_batches=2, n_least=1, restore=above, worker_path=worker_path).of(
+        case()
+    )
     assert outputs == [tmp_path.parent / "checkpoint"]
 
 

@@ -32,14 +32,14 @@ class _Hosts:
         del worker
         return {}
 
-    def renew(self, n_workers: int) -> Sequence[int]:
+    def replace_failed(self, n_workers: int) -> Sequence[int]:
         del n_workers
         return ()
 
     def limit_links(self, limits: object) -> None:
         del limits
 
-    def admit(self, folder: Path) -> None:
+    def allow_writing(self, folder: Path) -> None:
         del folder
 
     @property
@@ -192,7 +192,7 @@ class _EndedHosts:
         del worker, stopped_s
         return Died(what="container", exit_code=1)
 
-    def renew(self, n_workers: int) -> list[int]:
+    def replace_failed(self, n_workers: int) -> list[int]:
         del n_workers
         return []
 
