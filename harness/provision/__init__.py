@@ -1,6 +1,6 @@
 """Providers of workers, and the removal of everything that runs leave behind.
 
-`protocols` says what every provider offers; `local`, `docker` and `cluster` each offer it, on the Ray
-actors and process sets of `ray`. In comes the shape of a cluster; out come fresh processes that take jobs,
-or a typed failure.
+`protocols` defines the interface of a provider; `local`, `docker` and `cluster` implement it, with the Ray
+actors and process sets of `ray`. Input: the shape of a cluster. Output: new processes that run jobs, or a
+typed failure.
 """

@@ -1,6 +1,6 @@
-"""Accelerators of this host: which there are, what they lack, and which of them each worker gets.
+"""Accelerators of this host: detection, missing parts, and assignment to workers.
 
-`host_devices` looks; everything else decides on what it found.
+`host_devices` detects them; everything else works on its result.
 """
 
 import os
@@ -28,7 +28,7 @@ _NAME_UUIDS = "name UUIDs of whole GPUs there, as `nvidia-smi -L` lists them"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
-    """A GPU by what never changes: its UUID, its model's name, and its memory if the driver names it."""
+    """A GPU: its UUID, model, and memory if the driver reports it."""
 
     uuid: str
     name: str
@@ -93,7 +93,7 @@ def host_devices(
 
 
 def _listing(nvidia_smi: str) -> tuple[str, str | None]:
-    """List GPUs by the driver's own program; the second value says why it did not."""
+    """List GPUs with the driver's own program; the second value is the reason of a failure."""
     try:
         listed = subprocess.run(
             [nvidia_smi, *_LIST_GPUS],
@@ -183,9 +183,9 @@ def gpus_per_worker(shape: ClusterShape) -> int:
 
 
 def replicas_on_gpus(shape: ClusterShape) -> tuple[int, ...]:
-    """Replicas on each GPU of this host where some share one; empty where each has its own.
+    """Number of replicas on each GPU of this host if some share one; else empty.
 
-    A host without GPUs, on which plans are made for others, counts as one with a single GPU.
+    A host without GPUs, which plans for other hosts, counts as one with a single GPU.
     """
     n_gpus = max(1, len(_gpus_here())) if shape.share_gpus else shape.n_replicas
     if shape.n_replicas <= n_gpus:
@@ -243,7 +243,7 @@ def _counted(n: int, what: str) -> str:
 
 
 def _number(cells: Sequence[str]) -> int | None:
-    """The first cell as a number; None where there is none, as of a GPU that shares the host's memory."""
+    """First cell as a number; None if it is not one, as for a GPU that shares the host's memory."""
     return int(cells[0]) if cells and cells[0].isdecimal() else None
 
 
@@ -267,7 +267,7 @@ def _lack_of_gpus(devices: HostDevices) -> ProvisionError | None:
 
 
 def _unmasked(gpus: Sequence[Gpu], mask: str | None) -> tuple[Gpu, ...]:
-    """GPUs that CUDA_VISIBLE_DEVICES names, up to the first name that is none, as CUDA reads it."""
+    """GPUs listed in CUDA_VISIBLE_DEVICES, up to the first invalid name, as in CUDA."""
     if mask is None:
         return tuple(gpus)
     visible: list[Gpu] = []
@@ -286,7 +286,7 @@ def _unclear(gpus: Sequence[Gpu], mask: str | None, order: str | None) -> str | 
     names = [] if mask is None else [name.strip() for name in mask.split(",")]
     if any(name.startswith("MIG-") for name in names):
         return "which names parts of GPUs (MIG), of which workers get none"
-    # CUDA counts the fastest first unless told otherwise, and nvidia-smi by the bus.
+    # CUDA's default order is fastest first, nvidia-smi's is by bus.
     alike = order == "PCI_BUS_ID" or len({gpu.name for gpu in gpus}) <= 1
     if not alike and any(name.isdecimal() for name in names):
         return "which counts GPUs of several models in an order of CUDA's own"
@@ -294,12 +294,12 @@ def _unclear(gpus: Sequence[Gpu], mask: str | None, order: str | None) -> str | 
 
 
 def _indices(tpus: Sequence[str]) -> list[str]:
-    """Number chips by their place: the numbers of their nodes may be those of IOMMU groups."""
+    """Number chips by position: their nodes' numbers may be those of IOMMU groups."""
     return [str(index) for index in range(len(tpus))]
 
 
 def _tpu_nodes(root: Path) -> list[str]:
-    """Device nodes of TPU chips: `accel`, or those of the groups that vfio hands out."""
+    """Device nodes of TPU chips: `accel`, or the groups of vfio."""
     nodes = [path for path in (root / "dev").glob("accel[0-9]*") if not path.is_dir()]
     if not nodes:
         nodes = [path for path in (root / "dev/vfio").glob("[0-9]*") if _is_tpu(root, path.name)]

@@ -28,7 +28,7 @@ _EXIT_S = 5.0
 
 
 class ChildProcess:
-    """Runs jobs one after the other in a process of its own."""
+    """Runs jobs one after the other in a separate process."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", jobs: socket.socket, log: Path) -> None:
         self._process, self._jobs, self._log = process, jobs, log
@@ -38,11 +38,11 @@ class ChildProcess:
         return self._process.pid
 
     def kill(self) -> None:
-        """End the process with everything that it started; a pending call fails."""
+        """Kill the process and everything that it started; a pending call fails."""
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=_EXIT_S)
-        self._process.kill()  # a subreaper that is halted, and its process with it
+        self._process.kill()  # a stopped subreaper, and its process with it
 
     def call(self, job: Job[*Args, Result], args: tuple[*Args], *, timeout_s: float, stage: str) -> Result:
         """Run `job(state, *args)` and return what it returns.
@@ -198,7 +198,7 @@ class ChildProcessSet:
                 raise
             failed = next((call for call in done if call.exception() is not None), None)
             if failed is not None:
-                # The peers of one that failed may wait for it for ever.
+                # The peers of a failed process may wait for it forever.
                 self._kill()
         return [call.result() for call in ([failed] if failed is not None else calls)]
 

@@ -1,4 +1,4 @@
-"""Checks of this machine: what is there, what is missing, and how to get it."""
+"""Checks of this machine: software, resources, and instructions for missing ones."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _inet_diag() -> Check:
 
 
 def _docker() -> Check:
-    # Asking for the engine imports requests and all of its client.
+    # Connecting to the engine imports requests and its whole client.
     from harness.provision.docker.engine import IMAGE, engine, worker_image
 
     try:

@@ -1,4 +1,4 @@
-"""Failures of workers in words with advice, and of a run before it has workers."""
+"""Failures of workers, and of starting them, with instructions for the user."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from strategies.user_errors import graph_error
 
 N_LOG_LINES = 60
 USER_ERROR = "user-error"
-"""Kind of a failure that the user's own file or option caused."""
+"""Failure type for the user's own file or option."""
 REFUSED_STEP = "refused-step"
-"""Kind of a failure by chance: TensorFlow took a step for one that it had seen before."""
-# Its master numbers a step by a generator that it seeds with 32 random bits for each, and a server refuses
-# a number that is among the last 100,000: of n steps two are alike with a chance of about n² / 2³³.
+"""Failure type of a rare coincidence: TensorFlow mistook a step for an earlier one."""
+# TensorFlow's master draws step ids from generators with 32-bit seeds, and a server refuses ids among the
+# last 100,000: n steps contain two equal ids with a probability of about n² / 2³³.
 STEP_ID_COLLISION = "The same RunGraph (Worker) request was received twice"
 HEAD_GONE = "cluster: its head must answer, and has ended; go on with --resume once it is up"
 HOST_LOG = "output.log"
@@ -67,19 +67,19 @@ class WorkerFailure(CaseError):  # noqa: N818  named as the record names it
 
     @property
     def was_refused_memory(self) -> bool:
-        """True if its job asked for memory and was refused it; False if the kernel killed it for memory."""
+        """True if its job was refused memory; False if the kernel killed it for memory."""
         return isinstance(self.cause, JobError) and self.kind == OUT_OF_MEMORY
 
 
 def was_refused_by_gpu(error: CaseError | None) -> bool:
-    """Return True if a job was refused memory of a GPU, which other processes may hold."""
+    """True if a job was refused memory of a GPU, which other processes may hold."""
     if not isinstance(error, WorkerFailure) or error.kind != OUT_OF_MEMORY:
         return False
     return isinstance(error.cause, JobError) and error.cause.gpu is not None
 
 
 class RayEndedError(ConnectionError):
-    """A call of Ray's cannot be made any more."""
+    """Ray has ended and no longer accepts calls."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,9 +102,9 @@ class Awaited:
 
 
 def failure_of(cause: object, awaited: Awaited) -> CaseError:
-    """Describe what came in place of an answer, with the job's traceback or the last lines of the log.
+    """Failure in place of an answer, with the job's traceback or the last lines of the log.
 
-    A job's `CaseError` keeps its kind, stage and words.
+    A job's `CaseError` keeps its kind, stage and message.
     """
     if isinstance(cause, JobError):
         error = _of_job(cause, awaited)
@@ -133,7 +133,7 @@ def _of_job(failed: JobError, awaited: Awaited) -> CaseError:
 
 
 def _loss(cause: Died | Silent | CutOff, awaited: Awaited) -> tuple[str, str]:
-    """Kind and sentence of a worker that answers no more."""
+    """Kind and message for a worker that no longer answers."""
     so_far = f"{awaited.waited_s:.1f} s into {awaited.what}"
     match cause:
         case Died(is_out_of_memory=True):
@@ -163,7 +163,7 @@ def _loss(cause: Died | Silent | CutOff, awaited: Awaited) -> tuple[str, str]:
 
 
 def _refusal(failed: JobError, what: str) -> tuple[str, str]:
-    """Kind and sentence of a job that raised."""
+    """Kind and message for a job that raised an exception."""
     if STEP_ID_COLLISION in failed.message:
         return REFUSED_STEP, (
             f"TensorFlow mistook a step in {what} for an earlier one, by a collision of random ids; repeat "
@@ -188,7 +188,7 @@ def _reason(failed: JobError) -> str:
 
 
 def log_tail(log: Path, n_lines: int = N_LOG_LINES) -> Sequence[str]:
-    """Read the last lines of a log; none when it cannot be read."""
+    """Last lines of a log; empty if it cannot be read."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))

@@ -1,4 +1,4 @@
-"""Hosts and files of workers, which each provider implements."""
+"""Hosts and files of workers: interfaces that each provider implements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Hosts(Protocol):
-    """The hosts of all workers, by worker; defaults are those of hosts that the provider only uses."""
+    """Hosts of all workers; the defaults are for hosts that the provider neither starts nor replaces."""
 
     @property
     def addresses(self) -> Sequence[str]:
@@ -25,12 +25,12 @@ class Hosts(Protocol):
         """True while Ray itself runs."""
 
     def options(self, worker: int) -> Mapping[str, object]:
-        """Arguments of Ray's `options` by which a worker's actor gets to its host, as it is now."""
+        """Arguments of Ray's `options` that place a worker's actor on its current host."""
         del worker
         return {}
 
     def cores(self, worker: int) -> tuple[int, ...] | None:
-        """Cores to pin a worker to on its host as it is now; None for all."""
+        """Cores to pin a worker to on its current host; None for all."""
         del worker
         return None
 
@@ -51,7 +51,7 @@ class Hosts(Protocol):
         """
 
     def mark_failed(self, worker: int) -> None:
-        """Have a host replaced by the next `replace_failed`, for what was seen of it from others."""
+        """Mark a host for replacement by the next `replace_failed`, after observations of other workers."""
         del worker
 
     def allow_writing(self, folder: Path) -> None:
@@ -83,7 +83,7 @@ class Files(Protocol):
         """
 
     def download(self, n_workers: int) -> None:
-        """Let the driver, and workers later, see what the first workers have made, where they still live."""
+        """Fetch the first workers' files, if these are alive, for the driver and later workers."""
 
 
 class SharedFiles:

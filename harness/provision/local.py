@@ -1,4 +1,4 @@
-"""The `local` provider: a Ray instance of the run's own on this machine, one actor for each worker."""
+"""The `local` provider: a private Ray instance on this machine, one actor for each worker."""
 
 import fcntl
 import os
@@ -39,11 +39,13 @@ if TYPE_CHECKING:
 _Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 _OBJECT_STORE_BYTES = 256 * 2**20
 _OUT_OF_TIME = "timed out"
-_TURN_S = 120.0  # then this run starts beside the others: another process may hold the lock for ever
+_TURN_S = (
+    120.0  # after that, this run starts at the same time as others: a process could hold the lock forever
+)
 _CHECK_S = 0.1
 _SERVER_NAMES = ("raylet", "gcs_server")
-# Ray's word for staying on 127.0.0.1: else it asks the network, or the host's name, for an address, which
-# need not be one of this namespace.
+# Ray's setting for staying on 127.0.0.1; else it derives an address from the network or the host name,
+# which may be outside this namespace.
 _ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
@@ -80,7 +82,7 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[OwnRay]:
 
         stack.enter_context(chatter_in(log_path))
         on_terminate = signal.getsignal(signal.SIGTERM)
-        # Ray's native half lets go of the signal too, behind Python's back.
+        # Ray's C++ core also resets the signal's handler, which Python does not notice.
         stack.callback(_hear_terminations, on_terminate)
         stack.callback(ray.shutdown)
         stack.callback(_end_attendants, folder)
@@ -94,7 +96,7 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[OwnRay]:
                     include_dashboard=False,
                     object_store_memory=_OBJECT_STORE_BYTES,
                     log_to_driver=False,
-                    # One further down, since Ray opens the folder it is given to everybody.
+                    # In a subfolder, because Ray makes its folder accessible to everybody.
                     _temp_dir=str(folder / temporary),
                 )
 
@@ -105,7 +107,7 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[OwnRay]:
                 if _OUT_OF_TIME not in str(error):
                     raise
                 require_room(folder)
-                # Ray gives its servers 30 s and has no setting for it, which a busy machine can exceed.
+                # Ray gives its servers a fixed 30 s, which can be too short on a busy machine.
                 notes.append(f"Ray started at the second attempt: {first_line(str(error))}")
                 ray.shutdown()
                 end_processes(folder)
@@ -116,24 +118,24 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[OwnRay]:
                 f"{first_line(str(error))}; check free memory, /dev/shm, the temporary directory and what "
                 "else keeps this machine busy"
             ) from error
-        _hear_terminations(on_terminate)  # Ray installs a handler of its own
+        _hear_terminations(on_terminate)  # Ray installs its own handler
         yield OwnRay(servers=_children(_SERVER_NAMES), notes=tuple(notes))
 
 
 @contextmanager
 def _alone(base: Path) -> Iterator[None]:
-    """Wait until no other run starts Ray: several at once are too slow for its time-out.
+    """Wait until no other run is starting Ray, because simultaneous starts exceed Ray's time limit.
 
     Args:
         base: folder shared by the runs, which is locked and not changed.
     """
     with ExitStack() as stack:
-        with suppress(OSError):  # a folder that may not be listed, or that takes no locks
+        with suppress(OSError):  # a folder that cannot be listed or locked
             folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, folder)
             limit_s = time.monotonic() + _TURN_S
             while not _is_locked(folder) and time.monotonic() < limit_s:
-                time.sleep(_CHECK_S)  # a lock of a file cannot be waited for with a limit
+                time.sleep(_CHECK_S)  # waiting for a file lock has no time limit
         yield
 
 
@@ -146,7 +148,7 @@ def _is_locked(folder: int) -> bool:
 
 
 def _end_attendants(folder: Path) -> None:
-    """End what Ray runs beside its servers, for whose orderly ends it would wait a second each."""
+    """Kill Ray's helper processes, which take a second each to end in order."""
     servers = _children(_SERVER_NAMES)
     for pid in processes_of(folder):
         if pid not in servers and parent(pid) == os.getpid():
@@ -155,7 +157,7 @@ def _end_attendants(folder: Path) -> None:
 
 
 def _hear_terminations(handler: _Handler) -> None:
-    # Only the main thread may set handlers, and None means a handler that Python has not set.
+    # Only the main thread may set handlers; None stands for a handler that Python did not set.
     if threading.current_thread() is threading.main_thread() and handler is not None:
         signal.signal(signal.SIGTERM, handler)
 
@@ -166,19 +168,19 @@ def _children(names: tuple[str, ...]) -> dict[int, int | None]:
         try:
             program = (entry / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
         except (OSError, IndexError):
-            continue  # not a process, or one that has ended
+            continue  # not a process, or an ended one
         if Path(program).name in names and parent(int(entry.name)) == os.getpid():
             children[int(entry.name)] = start_time(int(entry.name))
     return children
 
 
-# Memory of a process after the import of TensorFlow, before it has a model.
+# Memory of a process after importing TensorFlow, before it has a model.
 _WORKER_BYTES = 300 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ThisMachine(Hosts):
-    """The one host of all workers; when it fails, so does the driver."""
+    """This machine as the one host of all workers; it cannot fail without the driver."""
 
     core_sets: Sequence[tuple[int, ...] | None]
     ray: OwnRay
@@ -201,7 +203,7 @@ class _ThisMachine(Hosts):
 
 
 def require(shape: ClusterShape) -> None:
-    """Check that there is memory for the workers, and that they have their devices."""
+    """Check that memory and devices suffice for the workers."""
     _require_memory(shape)
     _devices(shape)
 
@@ -216,13 +218,13 @@ def start(
     reads: Sequence[Path] = (),
     writes: Sequence[Path] = (),
 ) -> Iterator["RayCluster"]:
-    """Bring up workers; return once the actors are requested, which import while the caller goes on."""
+    """Start workers; returns once the actors are requested, which import in the meantime."""
     _require_memory(shape)
     own_devices = _devices(shape)
     started_s = time.monotonic()
     log_dir.mkdir(parents=True, exist_ok=True)
     reap()
-    del reads, writes  # workers see all that the driver sees
+    del reads, writes  # workers have the driver's file system
     with ExitStack() as stack:
         folder = stack.enter_context(run_folder())
         scratch = folder / "scratch"
@@ -261,7 +263,7 @@ def start(
 
 
 def core_sets(available: Sequence[int], workers: int, cores_per_worker: int) -> list[tuple[int, ...] | None]:
-    """Share cores out: disjoint sets of equal size, or None for every worker when there are too few."""
+    """Divide the cores: disjoint sets of equal size, or None for every worker if there are too few."""
     if workers * cores_per_worker > len(available):
         return [None] * workers
     return [

@@ -1,7 +1,7 @@
-"""A network namespace of a command's own, so that nothing outside can reach what the command starts.
+"""A private network namespace for a command, so that nothing outside can reach its servers.
 
-TensorFlow's servers listen on every address of their namespace and authenticate nobody. In a namespace
-that has nothing but a loopback of its own, every address is the command's alone.
+TensorFlow's servers listen on every address of their namespace without authentication. In a namespace with
+nothing but its own loopback, only the command can reach them.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ WAY_OUT = (
     "kernel.apparmor_restrict_unprivileged_userns), or run as root with CAP_SYS_ADMIN"
 )
 NOT_ASKED = "none was asked for"
-"""Reason a process has no namespace of its own if it has never called `isolate`."""
+"""Reason why a process has no namespace of its own if it has never called `isolate`."""
 
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWNET = 0x40000000
@@ -42,7 +42,7 @@ def isolate() -> str | None:
     """
     reason = refusal()
     if reason is None and n_threads() > 1:
-        # The others would stay where they are, and so would whatever they start.
+        # Other threads would stay in the old namespace, with everything that they start.
         reason = "this process has more than one thread"
     if reason is None:
         _enter()
@@ -62,7 +62,7 @@ def exposed_line(exposure: str) -> str:
 
 
 def refusal() -> str | None:
-    """Reason why no namespace can be made, tried in a child process; None where one can."""
+    """Reason why no namespace can be created, tested in a child process; None if one can."""
     if sys.platform != "linux":
         return f"network namespaces are of Linux, and this is {sys.platform}"
     ours, theirs = os.pipe()
@@ -102,7 +102,7 @@ def _enter() -> None:
 
 def _unshare() -> None:
     uid, gid = os.geteuid(), os.getegid()
-    # Root that may not do it alone stays: in a user namespace it could not touch files of others any more.
+    # Root without the capability gives up: in a user namespace, it could not access others' files.
     flags = _CLONE_NEWNET if uid == 0 else _CLONE_NEWUSER | _CLONE_NEWNET
     if ctypes.CDLL(None, use_errno=True).unshare(flags) != 0:
         number = ctypes.get_errno()

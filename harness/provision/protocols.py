@@ -1,4 +1,4 @@
-"""Protocols of every provider: workers that serve all cases of a run, and fresh processes for each."""
+"""Interfaces of every provider: workers for all cases of a run, and new processes for each case."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LOOPBACK = "127.0.0.1"
 
 
 class ProcessSet(Protocol):
-    """One fresh process on each of some workers of a cluster. After a failure it is of no more use."""
+    """One new process on each of some workers of a cluster; unusable after a failure."""
 
     @property
     def pids(self) -> Sequence[int]:
-        """Process ids in worker order, as the worker's host counts them."""
+        """Process ids in worker order, from the worker's host."""
 
     @property
     def hosts(self) -> Sequence[str]:
@@ -81,7 +81,7 @@ class ProcessSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """Facts about the workers that repeats run on; None where no workers were started.
+    """Facts about the workers of repeats; None if no workers were started.
 
     Attributes:
         notes: notes on these workers, for records and reports.
@@ -102,22 +102,22 @@ class ClusterFacts:
 
 
 class Cluster(ProcessSource, Protocol):
-    """Workers that are kept for every case of a run."""
+    """Workers that serve all cases of a run."""
 
     def facts(self) -> ClusterFacts:
-        """Facts about the workers as they are now: a lost host may have been replaced by another."""
+        """Current facts about the workers; a lost host may have been replaced."""
 
     @property
     def scratch(self) -> Path:
-        """A folder that all workers see, for what they hand each other; it goes with the cluster."""
+        """Folder for files between workers, which all of them see; removed with the cluster."""
 
     def worker_path(self, path: Path) -> Path:
         """Path at which workers see a file or folder of the driver's."""
 
     def limit_links(self, limits: Limits) -> None:
-        """Limit the links of workers, in worker order, in all sessions that are opened from now on.
+        """Limit the workers' links, in worker order, in all sessions from now on.
 
-        A session raises ProvisionError when its links cannot be limited here.
+        A session raises ProvisionError if its links cannot be limited.
         """
 
     def wait_ready(self, n_workers: int) -> Sequence[WorkerFacts]:
@@ -148,7 +148,7 @@ USUAL_START = StartOptions()
 
 
 class Provider(Protocol):
-    """A place where workers can be had; each is a module, see `registry`."""
+    """A kind of place for workers; implemented by a module, see `registry`."""
 
     def require(self, shape: ClusterShape) -> None:
         """Check, before any start, that such workers can run here.

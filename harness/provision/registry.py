@@ -1,4 +1,4 @@
-"""Table of providers, and the removal of everything that their dead runs left on this machine."""
+"""Table of providers, and removal of everything that dead runs left on this machine."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MODULES: Mapping[str, str] = {
     "docker": "harness.provision.docker.provider",
     "cluster": "harness.provision.cluster.provider",
 }
-"""Module of each provider of `harness.cluster.PROVIDERS`; it has the functions of `protocols.Provider`."""
+"""Module of each provider of `harness.cluster.PROVIDERS`, with the functions of `protocols.Provider`."""
 
 
 def provider_of(name: str) -> Provider:
-    """Import a provider's module, and with it an engine's packages, which others do not need."""
+    """Import a provider's module, and only then its packages, which others do not need."""
     return cast("Provider", import_module(MODULES[name]))
 
 

@@ -1,4 +1,4 @@
-"""Identity of this code: its version, and a hash that identifies images of other code."""
+"""Identity of this code: its version, and a hash that detects images with other code."""
 
 import hashlib
 from functools import cache
@@ -9,7 +9,7 @@ _PACKAGES = ("harness", "reports", "strategies", "workloads")
 
 
 def version() -> str:
-    """The version of this distribution, `unknown` where it is not installed."""
+    """Version of this distribution; `unknown` if it is not installed."""
     try:
         return metadata.version("stratbench")
     except metadata.PackageNotFoundError:

@@ -1,8 +1,8 @@
-"""Temporary folder of a run, its owner, and the removal of what dead runs left in it and running.
+"""Temporary folder of a run, its owner, and removal of dead runs' folders and processes.
 
 Each folder has a guard, `python -m harness.provision.temporary_folder FOLDER`: when its driver ends in any
-way, the guard kills what still runs in the folder's name and removes it. Ray leaves agents behind, which have
-overwritten the variables by which other processes are found.
+way, the guard kills the run's remaining processes and removes the folder. Some of them are Ray's agents,
+which overwrite the environment variables that mark other processes.
 """
 
 import errno
@@ -68,7 +68,7 @@ class Owner:
         return json.dumps(asdict(self))
 
     def is_dead(self) -> bool:
-        """True if the process has ended; never for one that only another container could know."""
+        """True if the process has ended; False if it belongs to another PID namespace."""
         if self.boot != boot_id():
             return True
         return self.pid_namespace == _pid_namespace() and start_time(self.pid) != self.started
@@ -96,7 +96,7 @@ def _pid_namespace() -> str:
 
 
 PREFIX = "stratbench-"
-_NAME = re.compile(PREFIX + "[0-9a-f]{8,12}")  # a person would choose another
+_NAME = re.compile(PREFIX + "[0-9a-f]{8,12}")  # users choose other prefixes
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OWNER = "owner.json"
 _OWNERLESS_AGE_S = 60.0
@@ -105,9 +105,9 @@ _BEGIN_BYTES = 16 * 2**20  # for logs of Ray's servers, and a small model
 _GO_ON_BYTES = 2**18
 _SUBREAPERS_S = subreaper.ENDED_WITHIN_S
 _CHECK_S = 0.02
-# A folder's name and Ray's sockets in it are up to 90 characters; Unix allows 107 in all.
+# Ray's socket paths in a folder are up to 90 characters long; Unix allows 107 in all.
 _LONGEST_BASE = 16
-_SESSION = 3  # of the fields of `_stat`
+_SESSION = 3  # index in the fields of `_stat`
 
 
 @contextmanager
@@ -126,7 +126,7 @@ def run_folder(base: Path | None = None) -> Iterator[Path]:
         try:
             yield folder
         except Exception:
-            # Whatever failed, it may have said nothing of this.
+            # The exception may be a consequence that does not mention the folder.
             require_room(folder)
             raise
 
@@ -140,7 +140,7 @@ def owned(folder: Path) -> Iterator[Path]:
     """
     if folder.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
-    guard = _start_guard(folder)  # before there is anything that a killed driver could leave
+    guard = _start_guard(folder)  # before anything exists that a killed driver could leave behind
     try:
         _make_owned(folder)
         yield folder
@@ -181,7 +181,7 @@ def _unusable(folder: Path, got: str | None) -> MissingError:
 
 
 def reap(base: Path | None = None) -> tuple[Path, ...]:
-    """Remove the folders of this user's dead runs and end the processes they left; return the folders."""
+    """Remove the folders of this user's dead runs and kill their processes; return the folders."""
     dead = dead_folders(base)
     for folder in dead:
         _remove(folder)
@@ -206,9 +206,9 @@ def _is_own(folder: Path) -> bool:
 
 
 def end_processes(folder: Path, *, deadline_s: float = 5.0) -> tuple[int, ...]:
-    """Kill every process that was started in the name of a run folder; return the ids of those found.
+    """Kill every process of a run folder; return their ids.
 
-    Subreapers get time to end what is theirs, since they also remove shared memory.
+    Subreapers get time to end their own processes, because they also remove shared memory.
     """
     pids = left = processes_of(folder)
     started_s = time.monotonic()
@@ -224,7 +224,7 @@ def end_processes(folder: Path, *, deadline_s: float = 5.0) -> tuple[int, ...]:
 
 
 def processes_of(folder: Path) -> tuple[int, ...]:
-    """Find the processes started in the name of a run folder, and theirs, but not this one or its owner."""
+    """Processes of a run folder and their descendants, without this one and its owner."""
     wanted = f"{RUN_FOLDER_VARIABLE}={folder}".encode()
     owner = _owner_of(folder)
     pids: set[int] = set()
@@ -238,7 +238,7 @@ def processes_of(folder: Path) -> tuple[int, ...]:
                 pids.add(int(entry.name))
         except OSError:
             continue  # ended, or another user's
-    # Code of a workload can have started those without any variables.
+    # Code of a workload can have started processes without any variables.
     below = descendants(pids) - {os.getpid()} - ({owner.pid} if owner is not None else set())
     return tuple(sorted(pids | below)) if pids else ()
 
@@ -251,10 +251,10 @@ def _is_subreaper(pid: int) -> bool:
 
 
 def _works_for(process: Path, owner: Owner, folder: Path) -> bool:
-    """Return True if a process of the owner's session has a file of the folder open for writing.
+    """True if a process of the owner's session has a file of the folder open for writing.
 
-    Both are the kernel's to say, while a process that sets its title, as Ray's agents do, overwrites its
-    variables. Somebody who only reads there, or does so from another terminal, is left alone.
+    Both facts come from the kernel; a process that sets its title, as Ray's agents do, overwrites its
+    variables. A process that only reads there, or from another terminal's session, does not count.
     """
     if int(process.name) == owner.pid or _stat(process)[_SESSION] != str(owner.session):
         return False
@@ -268,20 +268,20 @@ def _writes_below(descriptor: Path, below: str) -> bool:
             below
         )
     except OSError:
-        return False  # closed since
+        return False  # closed in the meantime
 
 
 def _environment(process: Path) -> bytes:
-    """Variables of a process; waits for those of one that has just begun to run a program."""
+    """Environment variables of a process; waits for one that has just been started."""
     variables = process / "environ"
     limit_s = time.monotonic() + _BEGINNING_S
     while not (content := variables.read_bytes()) and _is_beginning(process) and time.monotonic() < limit_s:
         time.sleep(0.001)
-    return content or variables.read_bytes()  # which may have come between the two looks
+    return content or variables.read_bytes()  # they may have been set between the two reads
 
 
 def _is_beginning(process: Path) -> bool:
-    """True if a process has its variables still to come; the kernel's threads and the dead have no memory."""
+    """True if a process has no variables yet; kernel threads and dead processes have no memory."""
     fields = _stat(process)
     memory_bytes, environment_end = fields[20], fields[48]
     return memory_bytes != "0" and environment_end == "0"
@@ -292,9 +292,9 @@ def _stat(process: Path) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Guard a folder: wait until the driver closes standard input, by its end or in order, then remove it."""
+    """Guard a folder: wait until the driver ends or closes standard input, then remove it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # It was started while its driver heard none.
+    # It inherited blocked signals from its driver.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTIONS)
     sys.stdin.buffer.read()
     _remove(Path(argv[0]))
@@ -302,7 +302,7 @@ def main(argv: Sequence[str]) -> None:
 
 @contextmanager
 def _interruptions_wait() -> Iterator[None]:
-    """Block signals while something is made, until its removal is arranged."""
+    """Block signals while something is created, until its removal is registered."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
     try:
         yield
@@ -341,7 +341,7 @@ def _is_dead(folder: Path) -> bool:
 
 
 def _is_abandoned(folder: Path) -> bool:
-    """True if a driver was killed before it could own the folder; anything in it belongs to another run."""
+    """True if a driver was killed before it owned the folder; any content belongs to another run."""
     try:
         age_s = time.time() - folder.stat().st_mtime
         return age_s > _OWNERLESS_AGE_S and not any(folder.iterdir())

@@ -1,4 +1,4 @@
-"""The environment that every process with a workload in it is started with."""
+"""Environment variables of every process that runs a workload."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 WORKER_IMPORTS = ("tensorflow", "keras", "harness.worker.counters.read")
 """Imports of a worker's fork server before it forks."""
 
-# libtpu learns from their shape that a process has a part of a host's chips. Source: Ray's
-# TPUAcceleratorManager, after https://github.com/google/jax/issues/14977.
+# With these, libtpu accepts a part of a host's chips. Source: Ray's TPUAcceleratorManager, after
+# https://github.com/google/jax/issues/14977.
 _BOUNDS = {1: "1,1,1", 2: "1,2,1"}
 
-# glibc keeps what it freed, see mallopt(3). As it comes it maps every large tensor anew and unmaps it after,
-# and each page is a fault in each step. One arena bounds what is kept.
+# glibc shall keep freed memory, see mallopt(3). By default it maps and unmaps every large tensor, with a page
+# fault for each page. A single arena limits the kept memory.
 _KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_ARENA_MAX": "1"}
 
 
@@ -43,9 +43,9 @@ def process_variables(
     """
     variables = {
         RUN_FOLDER_VARIABLE: str(folder),
-        # TensorFlow leaves files here when its process is killed, as those of a case are.
+        # TensorFlow leaves files here when its process is killed.
         "TMPDIR": str(temporary),
-        "KERAS_HOME": str(temporary / "keras"),  # Keras writes a file into the home directory otherwise
+        "KERAS_HOME": str(temporary / "keras"),  # else Keras writes a file into the home directory
         "KERAS_BACKEND": "tensorflow",
         "OPENBLAS_NUM_THREADS": "1",  # a process with threads cannot be forked safely
         **_KEPT_MEMORY,
@@ -55,9 +55,9 @@ def process_variables(
     if device == "gpu":
         if own:
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(own)
-        # Else the first process takes nearly all memory of each GPU that it sees, whatever it needs.
+        # Else the first process takes nearly all memory of each visible GPU.
         variables["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
-        # In the order of NVML, which reads GPUs that Ray assigns by number.
+        # NVML's order; it reads GPUs that Ray assigns by number.
         variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     else:
         variables["CUDA_VISIBLE_DEVICES"] = "-1"

@@ -1,4 +1,4 @@
-"""Git worktrees of ours in temporary folders, and their entries in a person's repository.
+"""Git worktrees in our temporary folders, and their entries in a user's repository.
 
 Git keeps an entry for each worktree, `.git/worktrees/NAME`, which stays when the worktree is removed.
 """
@@ -16,12 +16,12 @@ _LINK = "gitdir: "
 
 
 def new_worktree(folder: Path) -> Path:
-    """A path for a worktree in a temporary folder; git names its entry after it."""
+    """Path for a worktree in a temporary folder; git names its entry after it."""
     return folder / f"worktree-{secrets.token_hex(8)}"
 
 
 def forget_worktrees(folder: Path) -> None:
-    """Remove the entries of all worktrees in a temporary folder, which is about to be removed."""
+    """Remove the entries of all worktrees in a temporary folder that is about to be removed."""
     for link in folder.glob("worktree-*/.git"):
         entry = Path(_read(link).removeprefix(_LINK))
         if _worktree_of(entry) == link.parent.resolve():
@@ -42,7 +42,7 @@ def dead_entries(git_folder: Path, *, prefix: str) -> Iterator[Path]:
 
 
 def _worktree_of(entry: Path) -> Path | None:
-    """The worktree of an entry of ours; None for other entries."""
+    """Worktree of an entry, if it is one of ours, else None."""
     is_ours = _NAME.fullmatch(entry.name) is not None and entry.parent.name == "worktrees"
     link = Path(_read(entry / "gitdir")) if is_ours else Path()
     return link.parent if link.parent.name == entry.name else None

@@ -1,4 +1,4 @@
-"""The `cluster` provider: workers on the nodes of a Ray cluster that is there already.
+"""The `cluster` provider: workers on the nodes of an existing Ray cluster.
 
-It finds room, on TPU slices too, places actors, and carries files to nodes that do not see the driver's.
+It finds room, also on TPU slices, places actors, and copies files to nodes without the driver's file system.
 """

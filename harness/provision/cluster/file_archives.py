@@ -1,4 +1,4 @@
-"""Files for machines that share none: listings, and archives of what is missing."""
+"""Files for machines without a common file system: listings, and archives of missing files."""
 
 import os
 import pickle
@@ -13,7 +13,7 @@ _TEMPORARY = ".arriving"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stamp:
-    """Size and time that distinguish a file from an earlier one of its name."""
+    """Size and time, which distinguish a file from an earlier one of the same name."""
 
     n_bytes: int
     changed_ns: int
@@ -24,7 +24,7 @@ Listing: TypeAlias = Mapping[str, Stamp]
 
 
 def listing(folder: Path) -> dict[str, Stamp]:
-    """All files below a folder, without links, sockets and files that vanish during the walk."""
+    """All files below a folder, without links, sockets and files that disappear during the walk."""
     stamps: dict[str, Stamp] = {}
     for place, _, names in os.walk(folder):
         for name in names:
@@ -40,7 +40,7 @@ def listing(folder: Path) -> dict[str, Stamp]:
 
 
 def pack(files: Mapping[str, Path]) -> bytes:
-    """Archive of files by their new names; files that are gone are left out."""
+    """Archive of files by their new names; missing files are left out."""
     packed: dict[str, tuple[int, bytes]] = {}
     for name, path in files.items():
         try:
@@ -59,7 +59,7 @@ def unpack(archive: bytes, folder: Path, wanted: Collection[str], *, below: str 
     Raises:
         ValueError: a name leads out of the folder.
     """
-    # Between processes of one run only, which trust each other as they trust the workload.
+    # Only between processes of one run, which trust each other as they trust the workload.
     packed: dict[str, tuple[int, bytes]] = pickle.loads(archive)  # noqa: S301
     for name, (changed_ns, content) in packed.items():
         if name not in wanted:
@@ -71,5 +71,5 @@ def unpack(archive: bytes, folder: Path, wanted: Collection[str], *, below: str 
         arriving = path.with_name(f"{path.name}{_TEMPORARY}")
         arriving.write_bytes(content)
         os.utime(arriving, ns=(changed_ns, changed_ns))
-        # Whoever has the old one open, or mapped, keeps it.
+        # A process that has the old file open, or mapped, keeps it.
         arriving.replace(path)

@@ -1,8 +1,8 @@
-"""Files of a run whose driver and nodes share none: they travel through Ray when sessions begin and end.
+"""Files of a run without a common file system: they are copied through Ray when sessions begin and end.
 
-Every node has the run's folder at the same place. In it, `scratch` is what workers make for each other, and
-`tree` holds folders of the driver's under its own paths: those of a user's files, and those that logs and
-checkpoints go to. What one node has made for the others stays in Ray's object store.
+Every node has the run's folder at the same path. In it, `scratch` holds files of workers for each other, and
+`tree` holds folders of the driver under their own paths: those of a user's files, and those for logs and
+checkpoints. Files of one node for the others are in Ray's object store.
 """
 
 import contextlib
@@ -115,7 +115,7 @@ class SyncedFiles:
                 self._awaited(worker, reference, started_s)
 
     def download(self, n_workers: int) -> None:
-        """Keep what nodes of the first workers have made, and fetch what the driver is to have."""
+        """Store files that the first workers' nodes have written, and fetch those for the driver."""
         for agent in self._agents(n_workers).values():
             # A lost node took its files with it; the failure of its case reports that.
             with contextlib.suppress(RayError, ConnectionError):
@@ -126,7 +126,7 @@ class SyncedFiles:
         fresh = {name: stamp for name, stamp in present.items() if self._known.get(name) != stamp}
         scratch = {name: stamp for name, stamp in fresh.items() if name.startswith(f"{SCRATCH}/")}
         if scratch:
-            # Kept by the head, not by the node that made it, which may be lost before others have it.
+            # The head stores it, not the node that wrote it, which may be lost before others have read it.
             self._keep(ray.put(ray.get(agent.pack.remote(list(scratch)), timeout=_TRAVEL_S)), scratch)
         due = {n: s for n, s in fresh.items() if n not in scratch and self._fetched.get(n) != s}
         if due:
@@ -137,7 +137,7 @@ class SyncedFiles:
     def _keep(self, content: ray.ObjectRef, files: Listing) -> None:
         self._known.update(files)
         self._archives.append(_Archive(content=content, files=files))
-        # One of which every file has a newer version is of no more use.
+        # An archive is useless once every file in it has a newer version.
         self._archives = [
             archive
             for archive in self._archives

@@ -106,7 +106,7 @@ class NodeAgent:
         file_archives.unpack(archive, self._folder, wanted)
 
     def leave(self) -> None:
-        """End everything that runs for the run on this node, and remove its folder."""
+        """End all processes of the run on this node, and remove its folder."""
         self._stack.close()
 
 
@@ -115,7 +115,7 @@ class _RemoteMethod(Protocol):
 
 
 class NodeAgentHandle(Protocol):
-    """A Ray handle of `NodeAgent`, whose methods answer with references."""
+    """Ray handle of a `NodeAgent`, whose methods return references."""
 
     facts: _RemoteMethod
     source_of: _RemoteMethod
@@ -128,7 +128,7 @@ class NodeAgentHandle(Protocol):
 
 
 def _addresses() -> list[str]:
-    from pyroute2 import IPRoute  # as long as half a second, and drivers need none of it
+    from pyroute2 import IPRoute  # up to half a second, and drivers do not need it
 
     with IPRoute() as route:
         known = (address.get_attr("IFA_LOCAL") for address in route.get_addr(family=socket.AF_INET))
@@ -205,8 +205,8 @@ class ClusterHosts(Hosts):
         self._head.call(lambda: self._settle(range(self._n_workers)))
 
     def stop(self) -> None:
-        """Leave no file and no process on any node that still answers."""
-        # A cluster whose head has gone answers no more; its nodes leave when they notice that.
+        """Remove all files and processes on nodes that still answer."""
+        # A cluster without its head no longer answers; its nodes notice and clean up themselves.
         with contextlib.suppress(RayError, ConnectionError):
             self._head.call(self._leave)
         self._agents.clear()
@@ -227,7 +227,7 @@ class ClusterHosts(Hosts):
         return self._cores[worker]
 
     def agents(self, n_workers: int) -> Mapping[int, NodeAgentHandle]:
-        """Agents of the first workers' nodes, one for each node, by the number of one of its workers."""
+        """Agents of the first workers' nodes, one per node, by the number of one of its workers."""
         first_workers: dict[str, int] = {}
         for worker in range(n_workers):
             if worker in self._agents and worker in self._facts:
@@ -255,7 +255,7 @@ class ClusterHosts(Hosts):
         lost = [worker for worker, reference in references.items() if not _answers(reference)]
         if lost:
             self._require_room()
-            # Ray finds a bundle of a lost node another one.
+            # Ray moves the bundle of a lost node to another one.
             for worker in lost:
                 ray.kill(self._agents.pop(worker), no_restart=True)
             self._settle(lost)

@@ -16,7 +16,7 @@ from harness.provision.cluster.tpu_slices import amounts, available, facts_of, r
 from harness.provision.failures import ProvisionError
 from harness.provision.ray.client import Head
 
-# Labels that Ray gives nodes with TPUs; https://docs.ray.io/en/latest/ray-core/scheduling/labels.html
+# Ray's labels of nodes with TPUs; https://docs.ray.io/en/latest/ray-core/scheduling/labels.html
 _KIND = "ray.io/tpu-pod-type"
 _TOPOLOGY = "ray.io/tpu-topology"
 _NAME = "ray.io/tpu-slice-name"
@@ -45,12 +45,12 @@ def whole_slices(nodes: Sequence[Node], shape: ClusterShape) -> list[list[dict[s
     for node in alive:
         labels = node["Labels"]
         has_room = all(node["Resources"].get(name, 0) >= amount for name, amount in needed.items())
-        # Slices of different topologies may be of one kind; not every host reports its topology.
+        # Slices of different topologies may have the same kind; not every host reports its topology.
         is_wanted = (
             labels.get(_KIND) == facts.kind and labels.get(_TOPOLOGY, wanted.topology) == wanted.topology
         )
         if is_wanted and has_room:
-            # One of a single host may have neither name nor number.
+            # A slice with a single host may have neither name nor number.
             hosts = slices.setdefault(labels.get(_NAME, node["NodeID"]), {})
             hosts[int(labels.get(_WORKER, 0))] = {key: labels[key] for key in _SELECTED if key in labels}
     numbers = list(range(facts.n_hosts))
@@ -125,7 +125,7 @@ def _kind_of(labels: Mapping[str, str]) -> str:
 
 
 _PLACED_S = 60.0
-_JOINED_S = 15.0  # a cluster that was just started has its head before its other nodes
+_JOINED_S = 15.0  # a new cluster has its head before its other nodes
 _POLL_S = 0.5
 _STRATEGIES = {"spread": "STRICT_SPREAD", "pack": "PACK"}
 

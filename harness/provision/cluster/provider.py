@@ -1,4 +1,4 @@
-"""The `cluster` provider: the same workers, as actors on the nodes of a Ray cluster that is there already."""
+"""The `cluster` provider: workers as actors on the nodes of an existing Ray cluster."""
 
 import secrets
 import time
@@ -25,7 +25,7 @@ _CONNECT_S = 20.0
 
 
 def require(shape: ClusterShape) -> None:
-    """Check nothing: only the cluster knows, and it is asked when workers are placed on it."""
+    """Check nothing: only the cluster knows its resources, which are checked at placement."""
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def _seats(shape: ClusterShape, folder: Path, logs: Path) -> list[WorkerSetup]:
 
 @contextmanager
 def _ended_head_reported() -> Iterator[None]:
-    """Report in one line that the head has ended, whichever call of Ray noticed it first."""
+    """Report in one line that the head has ended, whichever call to Ray noticed it first."""
     try:
         yield
     except RayEndedError as error:
@@ -122,7 +122,7 @@ def _connected(connection: Connection) -> Iterator["Head"]:
     try:
         yield head
     finally:
-        # A head that is gone does not answer to a good-bye; this process must forget it all the same.
+        # A head that is gone does not acknowledge the end, but this process must disconnect all the same.
         with suppress(Exception):
             ray.shutdown()
 
@@ -167,7 +167,7 @@ def _facts(hosts: "ClusterHosts", n_workers: int) -> ClusterFacts:
     return ClusterFacts(
         notes=tuple(notes),
         pinned=is_pinned,
-        exposed=True,  # other users of the cluster are on its network
+        exposed=True,  # The network is shared with other users of the cluster.
         machine=nodes[0].machine,
         clock_hz=max(node.clock_hz for node in nodes),
     )

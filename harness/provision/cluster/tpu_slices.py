@@ -1,6 +1,6 @@
 """Room for a run's workers on a Ray cluster: resources of workers, and hosts and chips of TPU slices.
 
-Ray itself is not asked: it reads when it is imported how it is to reach its clusters.
+This module does not import Ray, which reads on import how to connect to its clusters.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from strategies.tpu_slices import CUBE, Accelerator
 
 _CHIPS_PER_HOST = 4
 _SMALL = ("v5litepod", "v6e")
-"""Generations with one core in a chip, and with slices of a single, larger host."""
+"""Generations with one core per chip, and with slices of a single, larger host."""
 _MOST_CHIPS_OF_A_HOST = 8
 _UP_TO_256 = ("4x4", "4x8", "8x8", "8x16", "16x16")
 _FROM_ONE = ("1x1", "2x2", "2x4", "2x8", *_UP_TO_256)
@@ -38,7 +38,7 @@ _RAYS_TOPOLOGIES: Mapping[Accelerator, Sequence[str]] = {
     "v6e": _FROM_ONE,
     "v7x": (*_BELOW_A_CUBE, "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16", "8x16x16"),
 }
-"""Topologies that Ray reserves. It compares text: 2x2x1 is one, 1x2x2 is not."""
+"""Topologies that Ray reserves. It compares strings: 2x2x1 is one, 1x2x2 is not."""
 Resources: TypeAlias = Mapping[str, float]
 
 
@@ -119,7 +119,7 @@ def resources_of(shape: ClusterShape) -> dict[str, float]:
     """Resources of a node that each worker takes, as Ray counts them."""
     wanted: dict[str, float] = {"CPU": shape.cores_per_worker}
     if shape.connection.slice is not None:
-        # All chips of a host: no two processes can share them.
+        # All chips of a host: processes cannot share them.
         wanted["TPU"] = facts_of(shape.connection.slice).chips_per_host
     elif shape.hardware != "cpu":
         wanted[shape.hardware.upper()] = shape.replicas_per_worker
@@ -127,7 +127,7 @@ def resources_of(shape: ClusterShape) -> dict[str, float]:
 
 
 def actor_options(shape: ClusterShape) -> dict[str, object]:
-    """The same as arguments of Ray's `options`."""
+    """Resources of a worker, as arguments of Ray's `options`."""
     wanted = resources_of(shape)
     options: dict[str, object] = {"num_cpus": wanted.pop("CPU"), "num_gpus": wanted.pop("GPU", 0)}
     return {**options, "resources": wanted}
@@ -163,7 +163,7 @@ def require_room(nodes: Sequence[Mapping[str, Any]], shape: ClusterShape) -> Non
 
 
 def amounts(wanted: Resources) -> str:
-    """Resources as a message says them."""
+    """Resources as text for a message."""
     return " and ".join(f"{amount:g} {name}" for name, amount in wanted.items())
 
 

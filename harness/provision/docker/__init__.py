@@ -1,4 +1,4 @@
-"""The `docker` provider: a container for each worker, networks of their own, links of a limited rate.
+"""The `docker` provider: a container for each worker, two networks per run, links with limited rates.
 
-It drives the engine, watches its events, and removes what runs leave with it.
+It drives the engine, watches its events, and removes containers and networks of dead runs.
 """

@@ -15,14 +15,14 @@ CONTAINER_UID = 10001
 
 
 def shared_group() -> int:
-    """The group: this user's own, which containers join; theirs, where the driver may give files away."""
+    """Group that containers join: this user's own, or, if the driver may change owners, the containers'."""
     return CONTAINER_UID if os.geteuid() == 0 else os.getegid()
 
 
 def share(folder: Path) -> None:
-    """Let containers write into a folder, and the driver remove what they write.
+    """Let containers write into a folder, and the driver remove their files.
 
-    New files in it inherit the group, and containers run with a mask that leaves the group its rights.
+    New files inherit the group, and containers run with a umask that keeps the group's rights.
     """
     os.chown(folder, -1, shared_group())
     folder.chmod(0o2775)
@@ -37,14 +37,14 @@ def share_secret(path: Path) -> None:
 _TOKEN = "/run/stratbench/token"  # noqa: S105 - where it lies
 _RAY_FOLDER = "/tmp/ray"  # noqa: S108 - in the container's own /tmp
 _SHM_BYTES = 256 * 2**20
-# NCCL exchanges through it where GPUs do not reach each other, and its guide has this figure:
+# NCCL exchanges data through it if GPUs cannot reach each other; the size is that of its guide:
 # https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
 _SHM_WITH_DEVICES_BYTES = 2**30
 _MAX_PROCESSES = 4096
 _LOG = LogConfig(type="json-file", config={"max-size": "10m", "max-file": "1"})
 _TOP_LEVEL = ("bin", "dev", "etc", "lib", "opt", "proc", "run", "sbin", "sys", "tmp", "usr", "var")
 _PREFIXES = ("/usr", "/usr/local", "/opt/stratbench")
-"""Under which programs and libraries are; the last is the virtual environment of `../image/environment`."""
+"""Prefixes of programs and libraries; the last is the virtual environment of `../image/environment`."""
 _OF_IMAGE = frozenset(
     {
         Path("/"),
@@ -64,7 +64,7 @@ _CONFINED: Mapping[str, object] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPlace:
-    """Settings that the containers of a run share.
+    """Settings that all containers of a run share.
 
     Attributes:
         image: id of the image, so that all containers have the same even if its name is moved.
@@ -110,14 +110,14 @@ class ContainerLimits:
 
 
 def is_of_image(folder: Path) -> bool:
-    """Return True if the image has a folder of its own at a path, which no mount may cover."""
+    """True if the image has its own folder at a path, which no mount may hide."""
     return folder in _OF_IMAGE
 
 
 def create_arguments(
     place: RunPlace, role: str, limits: ContainerLimits, network: Network, folders: Mapping[Path, str]
 ) -> dict[str, Any]:
-    """Arguments of the engine's `create`: what a container may use, see and write.
+    """Arguments of the engine's `create`: resources, mounts and permissions of a container.
 
     Args:
         folders: folder of this host → `ro` or `rw`.
@@ -148,7 +148,7 @@ def _file_system(place: RunPlace, role: str, folders: Mapping[Path, str]) -> dic
     ray_folder = place.ray_folder(role)
     ray_folder.mkdir(parents=True, exist_ok=True)
     share(ray_folder)
-    # The short form of a bind joins its parts by colons, which a path may have, too.
+    # The short form of a bind joins its parts by colons, which a path may contain.
     mounts = [
         *(_bind(path, str(path), read_only=mode == "ro") for path, mode in folders.items()),
         _bind(ray_folder, _RAY_FOLDER, read_only=False),

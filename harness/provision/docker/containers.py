@@ -28,7 +28,7 @@ _ADDRESS_S = 10.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Networks:
-    """The two networks of a run: Ray's, and the one of what strategies send."""
+    """The two networks of a run: Ray's, and that of the strategies' data."""
 
     control: Network
     data: Network
@@ -119,7 +119,7 @@ def remove(container: Container) -> None:
 
 
 def last_lines(container: Container, n_lines: int = 60) -> Sequence[str]:
-    """The end of a container's output; none when it cannot be read."""
+    """Last lines of a container's output; empty if it cannot be read."""
     try:
         text: bytes = container.logs(tail=n_lines)
     except GONE:
@@ -164,7 +164,7 @@ def _created(
     network: Network,
     folders: Mapping[Path, str],
 ) -> Container:
-    # The group of shared folders keeps its rights on what is made in them.
+    # Files made in shared folders stay accessible to their group.
     ray = 'umask 002; exec ray start --block --disable-usage-stats --object-store-memory=%d "$@"'
     arguments = create_arguments(place, role, limits, network, folders)
     try:
@@ -205,7 +205,7 @@ _SHAPE_S = 60.0
 
 
 Limited: TypeAlias = Mapping[str, LinkLimit]
-"""Containers by their ids whose links are limited."""
+"""Ids of containers with limited links → limit."""
 
 
 def limit_links(
@@ -272,7 +272,7 @@ def _limit(
         if status:
             raise _failure(status, worker, helper)
     except APIError as error:
-        # A worker that has just ended has no namespace to join; its session says what has become of it.
+        # A worker that has just ended has no namespace to join; its session reports its failure.
         if _is_running(node.container):
             raise refused(error, f"starting the container {name}") from error
     except GONE as error:

@@ -1,4 +1,4 @@
-"""Docker engine of this host: connection, images of workers, room, and GPUs for containers."""
+"""Docker engine of this host: connection, worker images, room, and GPUs for containers."""
 
 import os
 import shutil
@@ -28,21 +28,21 @@ SOURCE_LABEL = "io.stratbench.source"
 TARGET_LABEL = "io.stratbench.target"
 VERSION_LABEL = "org.opencontainers.image.version"
 GONE = (DockerException, requests.RequestException, OSError)
-"""Errors of calls to an engine that refuses, or that has ended."""
+"""Errors of calls to an engine that refuses or has ended."""
 _DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 _CALL_S = 60
 
 
 @contextmanager
 def engine() -> Iterator[docker.DockerClient]:
-    """Connect to the engine that the environment names, by default the one of this host.
+    """Connect to the engine of the environment, by default that of this host.
 
     Raises:
         ProvisionError: no engine answers, it may not be used, or it is another host's.
     """
     settings = _settings()
     address = settings.setdefault("base_url", _DEFAULT_ADDRESS)
-    # Workers are given folders of the driver's own file system.
+    # Workers use folders of the driver's file system.
     if not address.startswith(("unix:", "http+unix:")):
         raise ProvisionError(
             f"docker: the engine must be this host's own, got {address}",
@@ -123,7 +123,7 @@ def require_room(facts: Mapping[str, Any], shape: ClusterShape) -> None:
 
 
 def refused(error: APIError, what: str) -> ProvisionError:
-    """Say in one line what the engine refused to do."""
+    """Describe a refused request in one line."""
     explanation = " ".join(str(error.explanation or error).split())
     way_out = "; remove it or end its run" if error.status_code == 409 else ""
     return ProvisionError(f"docker: {what} failed: {explanation[:300]}{way_out}")
@@ -172,7 +172,7 @@ _CAPABILITIES = [["gpu", "compute", "utility"]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Toolkit:
-    """Ways in which an engine can hand out GPUs.
+    """Methods by which an engine can give GPUs to containers.
 
     Attributes:
         has_runtime: True if NVIDIA's runtime, or the hook that the engine itself starts, can be used.

@@ -1,4 +1,4 @@
-"""The containers of a run as the hosts of its workers: started, watched, replaced and removed."""
+"""Containers of a run as hosts of its workers: started, watched, replaced and removed."""
 
 import os
 import shutil
@@ -69,7 +69,7 @@ class ContainerHosts(Hosts):
 
         if self._is_connected:
             self._is_connected = False
-            # A head that is gone does not answer to a good-bye.
+            # A head that is gone does not acknowledge the end.
             with suppress(Exception):
                 ray.shutdown()
         if self._events is not None:
@@ -94,7 +94,7 @@ class ContainerHosts(Hosts):
         return self._failure(self._workers.get(worker), stopped_s)
 
     def replace_failed(self, n_workers: int) -> Sequence[int]:
-        """Replace containers that have failed or are condemned; all of them where the head has ended."""
+        """Replace containers that have failed or are condemned; all of them if the head has ended."""
         if not self.is_up():
             self._await_engine()
             self.stop()
@@ -137,7 +137,7 @@ class ContainerHosts(Hosts):
         return self._events.failure(container_id, stopped_s) or self._control_links.failure(container_id)
 
     def _resource(self, worker: int) -> str:
-        # Ray may take a container that was replaced for a living node for a while yet.
+        # For a while, Ray may still consider a replaced container alive.
         return f"stratbench_worker_{worker}_{self._n_started[worker]}"
 
     def _start_workers(self, workers: Sequence[int]) -> None:
@@ -175,7 +175,7 @@ class ContainerHosts(Hosts):
         if self._control_links is not None:
             self._control_links.forget(str(node.container.id))
         try:
-            # A log that is a link, or that cannot be written, is not kept.
+            # A log that is a link, or cannot be written, is skipped.
             with suppress(*GONE, StoreError):
                 _keep_logs(node, self._log_dir, self._place.ray_folder(node.role))
         finally:
@@ -201,7 +201,7 @@ class ContainerHosts(Hosts):
 
 
 def _keep_logs(node: ContainerNode, log_dir: Path, ray_folder: Path) -> None:
-    """Copy a container's output and Ray's logs of it; the container's code may have put anything there."""
+    """Copy a container's output and Ray's logs; the container's code may have replaced them by anything."""
     log_dir.mkdir(parents=True, exist_ok=True)
     output = log_of_host(log_dir, node.role)
     make_folder(log_dir, *output.parent.relative_to(log_dir).parts)
@@ -224,5 +224,5 @@ def _copy_log(folder: Path, names: tuple[str, ...], target: Path) -> None:
 
 
 def log_of_host(log_dir: Path, role: str) -> Path:
-    """Path of a container's output that is kept when it is removed, beside Ray's logs of it."""
+    """Path for a container's output after its removal, next to Ray's logs."""
     return log_dir / "ray" / role / HOST_LOG

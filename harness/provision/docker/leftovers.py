@@ -1,4 +1,4 @@
-"""Leftovers with the Docker engine of runs whose driver was killed, and their removal."""
+"""Containers and networks of runs whose driver was killed, and their removal."""
 
 import os
 import subprocess
@@ -22,14 +22,14 @@ _REMOVERS = 8
 
 
 def labels_of(run_id: str, role: str) -> dict[str, str]:
-    """Labels of a container or network, by which it is found when its driver, this process, is gone."""
+    """Labels by which a container or network is recognised after the end of this process."""
     return {RUN_LABEL: run_id, _ROLE_LABEL: role, OWNER_LABEL: Owner.this_process().to_text()}
 
 
 @contextmanager
 def removed_after_driver(run_id: str) -> Iterator[None]:
-    """Start a separate process that removes the remains of a run, however this one ends."""
-    # Processes with the run's folder in their environment end with the folder; this one must go on.
+    """Start a separate process that removes the run's containers and networks, however this one ends."""
+    # Processes with the run's folder in their environment end with the folder; this one must continue.
     environment = {name: value for name, value in os.environ.items() if name != RUN_FOLDER_VARIABLE}
     guard = subprocess.Popen(
         module_command("harness.provision.docker.container_cleanup", run_id),
@@ -52,7 +52,7 @@ def remove_run(client: docker.DockerClient, run_id: str) -> Sequence[str]:
 
 
 def reap(client: docker.DockerClient) -> Sequence[str]:
-    """Remove all containers and networks of dead runs, never those of a living one; return their names."""
+    """Remove all containers and networks of dead runs; return their names."""
     return _remove(*_dead(client))
 
 
@@ -71,7 +71,7 @@ def _dead(client: docker.DockerClient) -> tuple[list[Container], list[Network]]:
 
 def _labelled(client: docker.DockerClient, label: str) -> tuple[list[Container], list[Network]]:
     filters: dict[str, str | list[str] | bool] = {"label": label}
-    # Somebody else may remove one between the listing and a closer look at it.
+    # Another process may remove one between the listing and the inspection.
     containers = client.containers.list(all=True, filters=filters, ignore_removed=True)
     return containers, client.networks.list(filters=filters)
 
@@ -97,4 +97,4 @@ def _is_dead(labels: Mapping[str, str]) -> bool:
     try:
         return Owner.of_text(labels.get(OWNER_LABEL, "")).is_dead()
     except ValueError:
-        return False  # not of our making, whatever its other labels say
+        return False  # not ours, whatever its other labels are

@@ -44,7 +44,7 @@ _IN_CONTAINER = Path("/tmp")  # noqa: S108 - of each container alone, and gone w
 
 
 def require(shape: ClusterShape) -> None:
-    """Check that the engine answers, and that there are the image, devices and memory."""
+    """Check that the engine answers, and that the image, devices and memory are there."""
     with engine() as client:
         _image_and_limits(client, shape)
 
@@ -59,7 +59,7 @@ def start(
     reads: Sequence[Path] = (),
     writes: Sequence[Path] = (),
 ) -> Iterator["RayCluster"]:
-    """Bring up a container for each worker, on networks of their own."""
+    """Start a container for each worker, on networks of the run's own."""
     started_s = time.monotonic()
     _refuse_system_folders(reads)
     log_dir.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,9 @@
-"""Limits the link of the network namespace it runs in, in both directions, or frees it.
+"""Limits the links of its network namespace in both directions, or frees them.
 
-`python -m harness.provision.docker.tc_helper ADDRESS [RATE_MBIT BURST_BYTES]`, without a rate to free it. It
-runs in a container of its own beside a worker's, for it needs the capability NET_ADMIN, which no worker has.
-
-Outgoing traffic waits in a token bucket on the interface of the address. Incoming traffic passes one
-on a device `ifb`, since only what is sent can wait.
+`python -m harness.provision.docker.tc_helper ADDRESS [RATE_MBIT BURST_BYTES]`; without a rate, it frees. It
+runs in a separate container next to a worker's, because it needs the capability NET_ADMIN, which workers do
+not have. Outgoing traffic waits in a token bucket on the address's interface. Incoming traffic is redirected
+to a token bucket on an `ifb` device, because only sent packets can wait.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pyroute2.netlink.rtnl import TC_H_INGRESS, TC_H_ROOT
 NO_ADDRESS = 4
 NO_IFB = 5
 REFUSED = 6
-"""Exit statuses, so that none of them is one of Python's own."""
+"""Exit statuses, different from Python's own."""
 
 _DEVICE = "stratbench-in"
 _EVERY_PROTOCOL = 0x0003  # ETH_P_ALL
@@ -28,16 +27,16 @@ _ROOT = 0x10000
 _INGRESS = 0xFFFF0000
 _QUEUE_S = 0.05
 _MOST_QUEUE_S = 2.0
-# Four of the largest pieces that the kernel hands over at once; with two, slow links carried a fifth less.
+# Four of the largest pieces that the kernel sends at once; with two, slow links carried 20 % less.
 _PIECES_BYTES = 256 * 1024
 
 
 class NoDeviceError(Exception):
-    """This kernel has no device that makes what comes in wait."""
+    """This kernel has no device that can delay incoming traffic."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Limit or free the link; say in one line what did not work."""
+    """Limit or free the links; print a failure in one line."""
     address, *limit = argv
     with IPRoute() as netlink:
         try:
@@ -98,7 +97,7 @@ def shape(netlink: Any, interface: int, *, rate_mbit: float, burst_bytes: int) -
 
 
 def free(netlink: Any, interface: int) -> None:  # noqa: ANN401
-    """Take away what `shape` has made on an interface, or a part of it."""
+    """Remove everything that `shape` has created on an interface, even if incomplete."""
     kinds = {qdisc.get_attr("TCA_KIND") for qdisc in netlink.get_qdiscs(index=interface)}
     if "tbf" in kinds:
         netlink.tc("del", index=interface, parent=TC_H_ROOT)
@@ -109,7 +108,7 @@ def free(netlink: Any, interface: int) -> None:  # noqa: ANN401
 
 
 def _queue_bytes(rate_bytes: float) -> int:
-    """Bytes that may wait for the bucket, as in a switch that drops the rest."""
+    """Bytes that may wait for the bucket; like a switch, it drops the rest."""
     return int(max(rate_bytes * _QUEUE_S, min(_PIECES_BYTES, rate_bytes * _MOST_QUEUE_S)))
 
 

@@ -39,7 +39,7 @@ class ContainerEvents:
         if container_id in self._deaths:
             return self._deaths[container_id]
         if self._is_over:
-            # Containers do not outlive their engine, and if one did, it could not be monitored.
+            # Containers do not outlive their engine; and without it, they cannot be monitored.
             return Died(what="container's engine", exit_code=None)
         from_s = self._paused_from_s.get(container_id)
         paused_s = 0.0 if from_s is None else time.monotonic() - from_s
@@ -80,14 +80,14 @@ class ContainerEvents:
 
 _PERIOD_S = 2.0
 _WAIT_S = 3.0
-_MISSES = 2  # one may be a busy machine's
-_CLOSED_PORT = 1  # a kernel that is reached refuses it, whatever runs there
+_MISSES = 2  # a single one may be caused by a busy machine
+_CLOSED_PORT = 1  # a reachable kernel refuses the connection, whatever runs there
 
 
 class ControlLinks:
-    """Looks at each container from time to time, in a thread of its own.
+    """Probes each container periodically, in a thread.
 
-    Ray reports this after half a minute or longer, and for an actor without a network only its end.
+    Ray takes half a minute or longer to report this, and for an actor without a network reports only its end.
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class ControlLinks:
 
 
 def is_reached(address: str) -> bool:
-    """Return True if anything answers at an address, if only to refuse."""
+    """True if anything answers at an address, even by a refusal."""
     try:
         socket.create_connection((address, _CLOSED_PORT), timeout=_WAIT_S).close()
     except ConnectionRefusedError:

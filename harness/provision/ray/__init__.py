@@ -1,4 +1,4 @@
-"""Workers that are Ray actors: what all providers share once a Ray instance is there.
+"""Workers as Ray actors: the common part of all providers, given a running Ray instance.
 
-In come hosts on which actors can be placed; out come sets of fresh processes and their answers or failures.
+Input: hosts for actors. Output: sets of new processes, and their answers or failures.
 """

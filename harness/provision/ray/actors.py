@@ -1,4 +1,4 @@
-"""Workers as Ray actors, and calls of them that end when Ray does."""
+"""Workers as Ray actors, and calls to them that end when Ray does."""
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -14,9 +14,9 @@ from harness.worker.process.forked_process import STOPPED_S
 from harness.worker.process.messages import CutOff, Died, JobError, Silent
 
 ANSWER_MARGIN_S = 5.0
-"""Between an actor's own deadline and the driver's."""
+"""Seconds between an actor's own deadline and the driver's."""
 CHECK_S = 1.0
-"""Interval of checks that Ray itself is alive, because references do not show its end."""
+"""Interval of checks that Ray is alive, because references do not show its end."""
 _CONCURRENT_CALLS = 8
 _KILLED_S = 5.0
 
@@ -26,7 +26,7 @@ class _RemoteMethod(Protocol):
 
 
 class ActorHandle(Protocol):
-    """A Ray handle of `Worker`, whose methods answer with references."""
+    """Ray handle of a `Worker`, whose methods return references."""
 
     facts: _RemoteMethod
     fork: _RemoteMethod
@@ -36,7 +36,7 @@ class ActorHandle(Protocol):
 
 
 def start_actor(seat: WorkerSetup, options: StartOptions, hosts: Hosts, worker: int) -> ActorHandle:
-    """Ask Ray for the actor of one worker on its host; it imports while the caller goes on."""
+    """Request the actor of one worker on its host; it imports in the meantime."""
     remote = ray.remote(Worker).options(
         max_concurrency=_CONCURRENT_CALLS,
         max_restarts=0,
@@ -58,7 +58,7 @@ def start_actor(seat: WorkerSetup, options: StartOptions, hosts: Hosts, worker: 
 
 
 def ready(references: list[ray.ObjectRef], n: int, timeout_s: float, hosts: Hosts) -> list[ray.ObjectRef]:
-    """Wait for `n` of some answers; return those that are there when the time is up or Ray has ended."""
+    """Wait for `n` answers; return those available when the time is up or Ray has ended."""
     try:
         done, _ = while_up(lambda: ray.wait(references, num_returns=n, timeout=timeout_s), hosts.is_up)
     except ConnectionError:
@@ -67,7 +67,7 @@ def ready(references: list[ray.ObjectRef], n: int, timeout_s: float, hosts: Host
 
 
 def fetch(reference: ray.ObjectRef, hosts: Hosts) -> object:
-    """A ready answer, or the failure of the actor that should have given it."""
+    """A ready answer, or the failure of the actor."""
     try:
         return while_up(lambda: ray.get(reference), hosts.is_up)
     except (RayActorError, ConnectionError):
@@ -86,7 +86,7 @@ def failures_of_hosts(
 
 def kill_processes(actors: Mapping[int, ActorHandle], pids: Mapping[int, int], hosts: Hosts) -> None:
     """Kill processes by worker, on every worker whose actor is alive."""
-    # A host that has failed answers no more and takes its processes with it when it is replaced.
+    # A failed host no longer answers, and its processes end when it is replaced.
     reached = [(worker, pid) for worker, pid in pids.items() if hosts.failure(worker) is None]
     if hosts.is_up() and reached:
         references = [actors[worker].kill.remote(pid) for worker, pid in reached]

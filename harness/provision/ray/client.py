@@ -1,4 +1,4 @@
-"""A connection to a Ray cluster, through the server that its head has for those outside it, and its end."""
+"""Connection to a Ray cluster through its head's Ray Client server."""
 
 import queue
 import threading
@@ -47,7 +47,7 @@ def connect(
         time.sleep(_POLL_S)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the error that follows says the same in one line
+            warnings.simplefilter("ignore")  # the next error contains the same in one line
             ray.init(f"ray://{address}", log_to_driver=False)
     except Exception as error:
         raise ProvisionError(
@@ -97,7 +97,7 @@ class Head:
         self._has_ended = False
 
     def is_up(self) -> bool:
-        """True if it accepts connections; a busy one gets some time. Once down, it stays down."""
+        """True if it accepts connections, with some patience for a busy one; once False, it stays False."""
         limit_s = time.monotonic() + _BUSY_S
         while not self._has_ended and not is_reachable(self._address, _TRY_S):
             self._has_ended = not ray.is_initialized() or time.monotonic() > limit_s

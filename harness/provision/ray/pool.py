@@ -1,4 +1,4 @@
-"""Workers that are Ray actors: what every provider does once a Ray instance is there."""
+"""Workers as Ray actors: the common part of all providers, given a running Ray instance."""
 
 import contextlib
 import time
@@ -179,7 +179,7 @@ class RayCluster:
             return reply
         self._files.download(len(self._actors))
         seat = self._seats[worker]
-        # A host that has ended took with it what was to write the worker's own log.
+        # A failed host was to write the worker's own log, which is thus missing.
         log = seat.host_log or seat.log if isinstance(reply, Died) and not seat.log.exists() else seat.log
         waited_s = time.monotonic() - self._asked_s[worker]
         raise failure_of(

@@ -1,4 +1,4 @@
-"""Fresh processes on workers that are Ray actors, and the jobs that they run together."""
+"""New processes on Ray actors, and their joint jobs."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +22,9 @@ from harness.worker.process.job import Args, Job, Result, job_name
 from harness.worker.process.messages import CutOff, Died, JobAnswer, JobError, Silent, pack_job, unpack_answer
 from harness.worker.process.reachability import ProbeAddress
 
-_GRACE_S = 2.0  # for the cause of an error to show: peers of a dead worker fail at the same time as it
-_PROBE_S = 5.0  # between two looks whether workers reach each other
-_PROBE_WAIT_S = 4.0  # so long that a busy machine answers
+_GRACE_S = 2.0  # time for a causal error to appear: peers of a dead worker fail at the same time
+_PROBE_S = 5.0  # between two probes of connections between workers
+_PROBE_WAIT_S = 4.0  # long enough for a busy machine
 
 
 class RayProcessSet:
@@ -97,8 +97,8 @@ class RayProcessSet:
             }
             results, failed = self._gather(pending, timeout_s)
             if failed and not self._hosts.is_up():
-                failed = _without_ray(args)  # whatever else failed did so for that
-        except Exception:  # Ray's client raises no other when its head has gone
+                failed = _without_ray(args)  # all other failures follow from this one
+        except Exception:  # Ray's client raises only this if its head has gone
             if self._hosts.is_up():
                 raise
             results, failed = {}, _without_ray(args)
@@ -106,7 +106,7 @@ class RayProcessSet:
             return [cast("Result", results[worker]) for worker in args]
         kill_processes(self._actors, self._pids, self._hosts)
         self._files.download(self._workers[-1] + 1)
-        # A host that is halted, however briefly, is why its peers fail, and why they do not reach it.
+        # A stopped host, however briefly, is the cause of its peers' failures and of their probes' failures.
         failed.update(failures_of_hosts(self._hosts, set(self._workers) - failed.keys(), stopped_s=0))
         worker, value = min(failed.items(), key=lambda item: (_rank(item[1]), item[0]))
         if isinstance(value, CutOff) and value.peer is not None:
@@ -126,7 +126,7 @@ class RayProcessSet:
     def _gather(
         self, pending: dict[ray.ObjectRef, int], timeout_s: float
     ) -> tuple[dict[int, object], dict[int, object]]:
-        """Collect results and failures by worker; after a failure that explains itself the rest is left."""
+        """Collect results and failures by worker, only until the first failure with a clear cause."""
         results: dict[int, object] = {}
         failed: dict[int, object] = {}
         limit_s = time.monotonic() + timeout_s + ANSWER_MARGIN_S
@@ -153,7 +153,7 @@ class RayProcessSet:
         return results, failed or {worker: Silent(waited_s=timeout_s) for worker in pending.values()}
 
     def _cut_off(self) -> dict[int, CutOff]:
-        """Let workers probe each other; return those from which another is not reached."""
+        """Let workers probe each other; return those that another cannot reach."""
         if len(self._probes) < 2:
             return {}
         with_probes = list(self._probes)
@@ -170,7 +170,7 @@ class RayProcessSet:
 
 
 def _is_a_cause(value: object) -> bool:
-    """True if a failure explains itself; any other error may be a peer's answer to one of these."""
+    """True for a failure with a clear cause; any other may be a consequence of a peer's failure."""
     return _rank(value) < _CONSEQUENCE
 
 
@@ -178,7 +178,7 @@ _CONSEQUENCE = 3
 
 
 def _rank(value: object) -> int:
-    """Rank of how well a failure explains those of other workers, the best first."""
+    """Rank of how well a failure explains those of other workers, best first."""
     match value:
         case Died():
             return 0

@@ -1,4 +1,4 @@
-"""Settings of every connection to Ray here: a token of its own, and chatter off the terminal."""
+"""Settings of every connection to Ray: a private token, and no output on the terminal."""
 
 import logging
 import os
@@ -21,16 +21,16 @@ NODE_VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
-    "RAY_memory_monitor_refresh_ms": "0",  # it would kill workers for memory that other programs use
+    "RAY_memory_monitor_refresh_ms": "0",  # it would kill workers because of other programs' memory
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL": "minor",
     "RAY_worker_niceness": "0",  # measured processes keep the normal priority; Ray's own niceness is 15
-    "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "2",  # seconds that a client blocks in when its head has died
-    # Ray's server for clients forks a process for each while gRPC is busy in it. With gRPC's handlers for
-    # that, three of eight such processes died before they ran; without, none of eight did.
+    "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "2",  # seconds that a client blocks after its head has died
+    # Ray Client's server forks a process for each client while gRPC may be active. With gRPC's fork handlers,
+    # three of eight such processes died at once; without, none of eight did.
     "GRPC_ENABLE_FORK_SUPPORT": "0",
 }
-"""Settings of Ray's nodes and of what connects to them."""
+"""Settings of Ray's nodes and clients."""
 
 
 def write_token(folder: Path) -> Path:
@@ -44,7 +44,7 @@ def write_token(folder: Path) -> Path:
 
 @cache
 def _token() -> str:
-    # One for each driver process: Ray's native half reads it once and would refuse a second instance's.
+    # One for each driver process: Ray's C++ core reads it once, and would reject a second instance's.
     return secrets.token_hex(32)
 
 
@@ -62,7 +62,7 @@ def ray_environment(
         **NODE_VARIABLES,
         **settings,
         RUN_FOLDER_VARIABLE: str(folder),
-        "RAY_ADDRESS": None,  # another cluster's
+        "RAY_ADDRESS": None,  # of another cluster
         "RAY_AUTH_MODE": "disabled" if token is None else "token",
         "RAY_AUTH_TOKEN_PATH": None if token is None else str(token),
     }
@@ -84,11 +84,11 @@ def _set_environment(variables: Mapping[str, str | None]) -> None:
 
 @contextmanager
 def chatter_in(log_path: Path) -> Iterator[None]:
-    """Keep what Ray would print, its warnings and the ends of its threads in a log."""
+    """Redirect Ray's output, its warnings and its threads' exceptions to a log."""
     import ray
     from ray._private import worker as ray_worker
 
-    # The second, of what a client's cluster says, keeps to itself and prints where it has no handler.
+    # The second logger, for output of a client's cluster, does not propagate, and prints without a handler.
     loggers = [logging.getLogger(name) for name in ("ray", "ray.util.client.logsclient")]
     before = [(list(logger.handlers), logger.propagate) for logger in loggers]
     require_regular(log_path)
@@ -99,8 +99,8 @@ def chatter_in(log_path: Path) -> Iterator[None]:
     def keep(data: Mapping[str, list[str]], ignore_prefix: bool) -> None:  # noqa: ARG001, FBT001
         loggers[0].warning("%s", "\n".join(data["lines"]))
 
-    # Ray prints its servers' errors on standard output, where they would break --json, and has no setting
-    # against it: so the function that prints them is replaced, with Ray's own signature.
+    # Ray prints its servers' errors on standard output, which would break --json, and has no setting for it.
+    # So the printing function is replaced, with Ray's own signature.
     printer, ray_worker.print_to_stdstream = ray_worker.print_to_stdstream, keep
     try:
         with _hooks_of_python(loggers[0], Path(ray.__file__).parent):
@@ -114,7 +114,7 @@ def chatter_in(log_path: Path) -> Iterator[None]:
 
 @contextmanager
 def _hooks_of_python(logger: logging.Logger, package: Path) -> Iterator[None]:
-    """Log what Python would print of a package: warnings, and exceptions that end its threads."""
+    """Log a package's warnings, and exceptions that end its threads, in place of printing them."""
     show_warning, end_thread = warnings.showwarning, threading.excepthook
 
     def show(
