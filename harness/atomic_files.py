@@ -18,7 +18,7 @@ _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Write a file so that a reader sees all of it or what was there before."""
+    """Write a file so that a reader sees either all of it or the old content."""
     return write_bytes(path, text.encode())
 
 
@@ -33,7 +33,7 @@ def json_bytes(document: object) -> bytes:
 
 
 def write_bytes(path: Path, data: bytes) -> Path:
-    """Write a file, atomically; its folder is made when absent.
+    """Write a file atomically; its folder is created if needed.
 
     Raises:
         OSError: the file cannot be written, or the path is not that of a file.
@@ -59,7 +59,7 @@ def write_bytes(path: Path, data: bytes) -> Path:
 
 
 def write_output(path: Path, data: bytes) -> None:
-    """Write a file that a person named: links are followed, pipes and devices written to as they are."""
+    """Write a file named by the user: links are followed, and pipes and devices are written to directly."""
     if is_stream(path):
         with path.open("wb") as stream:
             stream.write(data)
@@ -77,7 +77,7 @@ def is_stream(path: Path) -> bool:
 
 
 def why_not_writable(path: Path) -> str | None:
-    """Reason a file cannot be written, tried in its folder, which is made if absent; None if it can."""
+    """Reason why a file cannot be written, tested in its folder, which is created; None if it can."""
     try:
         if path.is_dir():
             return os.strerror(errno.EISDIR)
@@ -91,19 +91,19 @@ def why_not_writable(path: Path) -> str | None:
 
 
 def is_unfinished(path: Path) -> bool:
-    """True if a name is that of a file which is still being written."""
+    """True if a name is that of a file in the middle of being written."""
     return _UNFINISHED.fullmatch(path.name) is not None
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove partial files below a folder whose writer was killed; nothing may write there now."""
+    """Remove partial files of killed writers below a folder; nobody may be writing there."""
     for path in filter(is_unfinished, folder.rglob(".*.tmp")):
         path.unlink(missing_ok=True)
 
 
 def sync_directory(path: Path) -> None:
-    """Put the names in a folder on disk."""
-    # A rename survives a power failure only once its folder is on disk.
+    """Flush a folder's names to disk."""
+    # A rename survives a power failure only after its folder is flushed.
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

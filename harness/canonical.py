@@ -1,4 +1,4 @@
-"""One spelling of every value: canonical JSON, its hash, and folder names made from it."""
+"""Canonical form of values: JSON, its hash, and folder names derived from it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def json_value(value: object, *, without: Collection[str] = ()) -> JsonValue:
     if isinstance(value, Mapping):
         return {writable(str(key)): json_value(item, without=without) for key, item in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        # A field that would have the name of a keyword ends in an underscore.
+        # Fields named like a keyword end in an underscore.
         return {
             name.rstrip("_"): json_value(getattr(value, name), without=without)
             for name in field_names(type(value))
@@ -68,7 +68,7 @@ def canonical_hash(value: object) -> str:
 
 
 def slug(text: str) -> str:
-    """Reduce text to `[a-z0-9-]`, at most 48 characters, so that it can be a folder name anywhere."""
+    """Reduce text to `[a-z0-9-]`, at most 48 characters, which is a valid folder name everywhere."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     words = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
     return words[:_SLUG_LENGTH].strip("-") or "x"

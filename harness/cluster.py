@@ -1,4 +1,4 @@
-"""Clusters that an experiment may ask for: providers and devices, shapes, limits of links, connections."""
+"""Clusters of an experiment: providers and devices, shapes, limits of links, connections."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from strategies.tpu_slices import Accelerator
 Device: TypeAlias = Literal["cpu", "gpu", "tpu", "tpu-emulated"]
 """Device of a case's replicas, as records name it."""
 Hardware: TypeAlias = Literal["cpu", "gpu", "tpu"]
-"""Device of a host that it needs; emulated cores need its processor."""
+"""Device of a host that a case needs; emulated TPU cores need its CPU."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProviderTraits:
-    """One row of the table.
+    """Traits of a provider.
 
     Attributes:
         devices: kinds of device that its workers can have.
@@ -59,14 +59,14 @@ def describe() -> list[dict[str, object]]:
     return [{"name": name, "summary": provider.summary, "params": []} for name, provider in PROVIDERS.items()]
 
 
-_BURST_S = 0.004  # so late a timer may be
+_BURST_S = 0.004  # possible delay of a timer
 _MOST_BURST_S = 0.008
-# The largest piece that TCP hands over at once, with the headers of its packets. In a smaller bucket it is
-# cut up, and acknowledged packet by packet.
+# The largest piece that TCP sends at once, with its packets' headers. A smaller bucket splits it, and the
+# packets are acknowledged one by one.
 _WHOLE_BYTES = 72_000
 _LEAST_BURST_BYTES = 16_000
 MOST_MBIT = 30_000.0
-"""Highest rate of the kernel's token bucket: 2³² bytes a second, rounded down."""
+"""Highest rate of the kernel's token bucket: 2³² bytes per second, rounded down."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +82,7 @@ class LinkLimit:
 
 
 Limits: TypeAlias = Sequence[LinkLimit | None]
-"""Limits of each worker's link in worker order; None has no limit."""
+"""Limits of each worker's link in worker order; None for no limit."""
 
 
 Rate: TypeAlias = Annotated[float, Field(gt=0, le=MOST_MBIT, allow_inf_nan=False)]
@@ -101,7 +101,7 @@ class WorkerLink(Section):
 
 
 WorkerLinks: TypeAlias = tuple[tuple[int, WorkerLink], ...]
-"""Limits that differ, by the worker's number."""
+"""Workers with a limit of their own → limit."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,7 +143,7 @@ UNLIMITED = ShapeLink()
 
 
 def rate_between(sender: LinkLimit | None, receiver: LinkLimit | None) -> float | None:
-    """The rate in Mbit/s from one worker to another, that of the slower link; None without a limit."""
+    """Rate in Mbit/s from one worker to another, that of the slower link; None without a limit."""
     return min((limit.rate_mbit for limit in (sender, receiver) if limit is not None), default=None)
 
 
@@ -155,7 +155,7 @@ def _limit(rate_mbit: float | None, burst_kb: int | None) -> LinkLimit | None:
 
 
 def _burst_bytes(bytes_per_s: float) -> int:
-    """A burst that costs no rate on a busy machine, and that a step's bytes are many times of."""
+    """Burst that does not lower the rate on a busy machine, but is much smaller than a step's bytes."""
     least_bytes = _WHOLE_BYTES if bytes_per_s * _MOST_BURST_S >= _WHOLE_BYTES else _LEAST_BURST_BYTES
     return max(least_bytes, int(bytes_per_s * _BURST_S))
 
@@ -254,7 +254,7 @@ class ClusterShape:
 
     @property
     def alone(self) -> bool:
-        """True if its devices serve one process at a time, so that no two cases can be ready on them."""
+        """True if its devices serve one process at a time, so that only one case can be ready."""
         return self.hardware == "tpu"
 
     @property

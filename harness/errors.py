@@ -1,4 +1,4 @@
-"""Errors of the harness: each says in one line what is wrong, and which exit status it costs."""
+"""Errors of the harness: each has a message of one line and an exit status."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ EXIT_MISSING = 3
 EXIT_REGRESSION = 4
 EXIT_INTERRUPTED = 130
 INSTALL = "run `pip install 'stratbench[cpu]'`, or `make setup` in a checkout"
-"""Way out of a missing package."""
+"""Instruction for a missing package."""
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Numbers of the errors of a disk, or a person's share of it, that takes no more."""
+"""Error numbers of a full disk, or of a user's full quota."""
 
 UNSUPPORTED = "unsupported"
-"""Kind of the failure of a strategy that cannot run this workload or shape at all; its case is skipped."""
+"""Failure type of a strategy that cannot run this workload or shape; its case is skipped."""
 NON_FINITE_LOSS, NON_FINITE_GRADIENTS = "non-finite-loss", "non-finite-gradients"
-"""Kinds of the failure of a training that has gone to pieces."""
+"""Failure types of a training that diverged."""
 NO_DEVICE = "no-device"
-"""Kind of the failure of a case whose workers lack its devices, or do not compute on them."""
+"""Failure type of workers without the case's devices, or that do not compute on them."""
 OUT_OF_MEMORY = "out-of-memory"
-"""Kind of the failure of a case that takes more memory than its workers, or those who check it, can have."""
+"""Failure type of a case that needs more memory than its workers, or its check, can have."""
 
 
 def with_field(field: str | None, message: str) -> str:
@@ -36,7 +36,7 @@ def with_field(field: str | None, message: str) -> str:
 
 
 class HarnessError(Exception):
-    """Base of everything the harness raises for a reason outside its own code.
+    """Base of all errors with a cause outside the harness's own code.
 
     Args:
         message: one line; names the thing, the rule, what was received, and the way out.
@@ -55,7 +55,7 @@ class HarnessError(Exception):
 
 
 class Interrupted(BaseException):
-    """Ctrl-C or a termination, with what to do next; Typer drops the words of a KeyboardInterrupt."""
+    """Ctrl-C or SIGTERM, with an instruction; Typer would drop a KeyboardInterrupt's message."""
 
 
 class UsageError(HarnessError):
@@ -63,17 +63,17 @@ class UsageError(HarnessError):
 
 
 class StoreError(HarnessError):
-    """A run folder that cannot be read or written as asked."""
+    """A run folder that cannot be read or written."""
 
 
 class MissingError(HarnessError):
-    """Something this machine lacks; the message says what and how to get it."""
+    """Something that this machine lacks; the message says how to get it."""
 
     exit_status: ClassVar[int] = EXIT_MISSING
 
 
 class CaseError(HarnessError):
-    """One case that failed; the run goes on and its record carries this error.
+    """Failure of one case; the run goes on, and the case's record has this error.
 
     Args:
         kind: kebab-case type of the failure (`worker-died`, `nan-loss`, …).
@@ -98,12 +98,12 @@ def _case_error(kind: str, message: str, stage: str, field: str | None) -> CaseE
 
 
 def first_line(text: str, otherwise: str = "no message") -> str:
-    """The first line of what another's error says, so that it fits in a message; `otherwise` if none."""
+    """First line of an error's message, or `otherwise` if it is empty."""
     return next(iter(text.strip().splitlines()), otherwise)[:300]
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and its causes, one after the other, except those that `raise … from None` hides."""
+    """An error and its chain of causes, without those hidden by `raise … from None`."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -112,12 +112,12 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """True if an error comes of a disk that takes no more: status 3, whatever was written."""
+    """True if an error was caused by a full disk, which means exit status 3."""
     return any(isinstance(cause, OSError) and cause.errno in DISK_FULL for cause in causes(error))
 
 
 def unexpected(error: Exception) -> CaseError:
-    """Our own mistake, as the failure of the case that met it."""
+    """Failure of a case from an unexpected exception."""
     failure = CaseError(
         "internal-error",
         f"unexpected {type(error).__name__}: {first_line(str(error))}; report the traceback in failure.log",

@@ -1,4 +1,4 @@
-"""Facts about the code, the machine and the settings that a run was made with."""
+"""Facts about the code, machine and settings of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.canonical import JsonValue, json_value
 from harness.records.conditions import Machine, Provenance, Repository
 
-# Settings that change speed or results and can hold no secret.
+# Settings that affect speed or results and cannot hold secrets.
 ALLOWED_VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
     "GRPC_VERBOSITY",
@@ -42,7 +42,7 @@ _DISTRIBUTIONS = (
     "grpcio",
     "protobuf",
 )
-# Distribution → the device of the lock file that installs it.
+# Distribution → device of the lock file that installs it.
 _TENSORFLOWS = {"tensorflow-tpu": "tpu", "tensorflow-cpu": "cpu", "tensorflow": "gpu"}
 _OF_GPUS = "nvidia-ml-py"
 _OF_DEVELOPERS = "pytest"  # workers' lock files leave it out
@@ -57,12 +57,12 @@ def allowed(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_git(environ: Mapping[str, str]) -> dict[str, str]:
-    """Environment without variables such as GIT_DIR, which have git use another repository than asked."""
+    """Environment without variables such as GIT_DIR, which would make git use another repository."""
     return {name: value for name, value in environ.items() if not name.startswith("GIT_")}
 
 
 def machine() -> Machine:
-    """Read the facts about this host that do not change between runs."""
+    """Read the facts about this host that stay the same between runs."""
     return Machine(
         cpu_model=_cpu_model(),
         n_cores=n_usable_cores(),
@@ -107,7 +107,7 @@ def environment(
 
 
 def clock_hz() -> float:
-    """The highest clock of a core of this host that the kernel names, or one above any on the market."""
+    """Highest clock of a core of this host, from the kernel, or else a value above any on the market."""
     try:
         return float(Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").read_text()) * 1000
     except (OSError, ValueError):
@@ -139,7 +139,7 @@ def followed_lock() -> str | None:
     """Name of the lock file that this environment was installed from, by its distributions."""
     device = next((device for name, device in _TENSORFLOWS.items() if _installed(name)), None)
     if device == "gpu" and platform.machine() != "x86_64" and not _installed(_OF_GPUS):
-        device = "cpu"  # there is no tensorflow-cpu for other processors
+        device = "cpu"  # other architectures have no tensorflow-cpu
     if device is None or _installed(_OF_DEVELOPERS):
         return device
     return f"worker-{device}"
@@ -155,7 +155,7 @@ def _cpu_model() -> str | None:
 
 
 def _governor() -> str | None:
-    """Governor of the clock of all cores; None if there is none, or if cores differ."""
+    """Clock governor of all cores; None if there is none, or if cores differ."""
     try:
         governors = {path.read_text().strip() for path in _CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     except OSError:
@@ -183,24 +183,24 @@ def _memory_bytes() -> int | None:
 
 
 def lock_hash(name: str | None, *, source: Path | None = None) -> str | None:
-    """Hash of a lock file of a source checkout; None where it has no such file."""
+    """Hash of a lock file of a source checkout; None if it has no such file."""
     path = (source or own_checkout()) / ".ci" / "lock" / f"{name}.txt"
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def checkout_of(file: Path) -> Path | None:
-    """Folder of the git checkout that holds a file, which may be gone by now; None where none does."""
+    """Folder of the git checkout of a file, which may no longer exist; None if there is none."""
     folder = next(folder for folder in file.resolve().parents if folder.is_dir())
     top = _git_output(folder, "rev-parse", "--show-toplevel")
     return Path(top) if top else None
 
 
 def repository_of(file: Path) -> Repository | None:
-    """Read the git repository that holds a user's file; None where none does, or git does not answer."""
+    """Read the git repository of a user's file; None if there is none, or git does not answer."""
     root = checkout_of(file)
     if root is None:
         return None
-    # Folders of runs and stores, which are never committed, do not count as changes of the code.
+    # Folders of runs and stores are never committed, and are no changes of the code.
     known = _git_output(root, "status", "--porcelain", "--untracked-files=no")
     own = _git_output(root, "status", "--porcelain", "--ignored", "--", str(file.resolve()))
     return Repository(
@@ -211,7 +211,7 @@ def repository_of(file: Path) -> Repository | None:
 
 
 def own_checkout() -> Path:
-    """Folder that this code is in, which may be a git checkout."""
+    """Folder of this code, which may be a git checkout."""
     return Path(__file__).resolve().parents[1]
 
 
@@ -221,7 +221,7 @@ def commits_between(root: Path, earlier: str, later: str) -> tuple[str, ...]:
     Returns:
         Lines; none if the folder is not a checkout with both commits.
     """
-    # Whatever a history calls a commit is no option: `--output=FILE` would have git write there.
+    # A name of a commit must not be taken for an option: git would write to `--output=FILE`.
     log = _git_output(root, "log", "--oneline", "--end-of-options", f"{earlier}..{later}", "--")
     return tuple(log.splitlines()) if log else ()
 

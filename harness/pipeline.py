@@ -331,7 +331,7 @@ def transform(request: TransformRequest) -> Transformation:
 
 
 def _skipped(cases: Sequence[Case], refusals: Mapping[str, str]) -> tuple[str, ...]:
-    """A line for each strategy of cases that will not run, and why."""
+    """One line with the reason for each strategy of cases that will not run."""
     refused = {(str(case.strategy), refusals[case.id]) for case in cases if case.id in refusals}
     return tuple(f"will be skipped: {strategy}: {refusal}" for strategy, refusal in sorted(refused))
 
@@ -374,13 +374,13 @@ def _carry_out(
             f"repeats that run again, with their checks: {len(outdated)}; changed since: {', '.join(changed)}"
         )
     try:
-        # A run that was interrupted among further repeats goes on with them.
+        # A run interrupted during further repeats continues with them.
         if left or then is not None:
             progress.begin(len({slot.case.id for slot in left}), rough_seconds(left, spec))
             with _exporter(options.metrics, spec.name, progress) as exporter:
                 run_slots(left, cases, spec, options, folder, progress, exporter, then)
     except BaseException as error:
-        # A run that was cut short has a report too, of what it got; why it was cut short matters more.
+        # An interrupted run also gets a report; but the interruption is the error to raise.
         with contextlib.suppress(Exception):
             _write_report(folder)
         if isinstance(error, KeyboardInterrupt):
@@ -394,7 +394,7 @@ def _carry_out(
 
 
 def _require_time(spec: Experiment, budget_s: float | None) -> None:
-    """Refuse windows that take longer than the time budget, which is asked between repeats alone."""
+    """Refuse windows longer than the time budget, which is checked only between repeats."""
     measure = spec.measure
     windows_s = measure.n_rounds * measure.window_s
     if budget_s is not None and windows_s > budget_s:

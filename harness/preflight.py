@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_experiment(spec: Experiment) -> None:
-    """Check every workload and strategy of an experiment, and its workers against the slice they are on.
+    """Check every workload and strategy of an experiment, and its workers against its TPU slice.
 
     Raises:
         UsageError: a workload or strategy is unknown or has a wrong parameter (the field names its place in
@@ -79,7 +79,7 @@ def _check_strategies(spec: Experiment) -> None:
 
 
 def _check_plan(edited: EditedPlan, spec: Experiment, *, field: str) -> None:
-    """A plan must be for some case; those of other workloads and shapes are skipped when their turn comes."""
+    """Require a case for a plan; cases of other workloads and shapes are skipped later."""
     refusals = [
         edited.refusal(workload.reference, (replicas,) * workers)
         for workload, workers, replicas in itertools.product(

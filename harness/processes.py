@@ -1,4 +1,4 @@
-"""Processes that run our modules, and another `stratbench` command that ends when the wait for it ends."""
+"""Processes that run our modules, and a `stratbench` command that ends with the wait for it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import BinaryIO
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """A command that runs one of our modules with this process's Python.
+    """Command that runs one of our modules with this process's Python.
 
-    With `-m` alone Python looks into the current folder first, where a user's folder `harness`, `workloads`
-    or `reports` means our package. `-P` leaves it out, as a console script does, and keeps `PYTHONPATH`.
+    With `-m` alone, Python imports from the current folder first, and a user's folder `harness`, `workloads`
+    or `reports` would hide our package. `-P` leaves that folder out, as console scripts do, but uses
+    PYTHONPATH.
     """
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 _ENDING_S = 120.0
-"""Time that a command has to clean up after it is asked to end."""
+"""Seconds that a command has to clean up after SIGTERM."""
 
 
 def run_stratbench(

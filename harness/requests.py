@@ -88,7 +88,7 @@ class VerifyRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuneRequest:
-    """Find the values of a strategy's knobs that are fastest for a workload.
+    """Find the fastest parameters of a strategy for a workload.
 
     Args:
         spec: experiment with one case.
@@ -104,7 +104,7 @@ class TuneRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanRequest:
-    """Show where a strategy puts each variable and what it will send.
+    """Show the placement of variables by a strategy, and its predicted traffic.
 
     Args:
         slice: TPU slice with a device for each replica, to predict the cost of collectives; or None.

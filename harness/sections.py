@@ -1,4 +1,4 @@
-"""Sections of the experiment file: their base class, and the kinds of values that people write in them."""
+"""Sections of the experiment file: their base class, and the types of values in them."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ T = TypeVar("T")
 
 
 class Section(BaseModel):
-    """A part of the file as a person writes it, and the value that the code uses.
+    """A part of the experiment file, and at the same time the value that the code uses.
 
-    Written again it has the keys that differ from their defaults, those without one, and those that
-    `always_written` names. A field that is added later thus leaves the hashes of older experiments alone.
+    Written to a file, it has only the keys that differ from their defaults, have none, or are listed in
+    `always_written`. A field that is added later thus does not change the hashes of older experiments.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -72,7 +72,7 @@ class Section(BaseModel):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Option:
-    """Annotation of a field that `stratbench run` has an option for."""
+    """Annotation of a field with an option of `stratbench run`."""
 
     name: str
     help: str
@@ -80,19 +80,19 @@ class Option:
 
 
 def section_in(annotation: object) -> type[Section] | None:
-    """The section whose values an annotation is for, if any."""
+    """Section in a field's annotation, if any."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     return next(filter(None, map(section_in, get_args(annotation))), None)
 
 
 def sweeps_of(section: Section) -> dict[str, tuple[Any, ...]]:
-    """Fields of a section whose values are combined with those of others → these values."""
+    """Values of the fields of a section that are combined with each other."""
     return {name: value for name, value in section if isinstance(value, tuple)}
 
 
 def reading(parse: Callable[[object], T]) -> Callable[[object], T]:
-    """A validator that reports a `UsageError` of a parser, below the field that it is for."""
+    """Validator that reports a parser's `UsageError` at the field that it parses."""
 
     def read(value: object) -> T:
         try:
@@ -140,7 +140,7 @@ def _memory(value: object) -> int:
         )
         if not match or (match[2] or "") not in _UNITS:
             raise PydanticCustomError("memory", "must be bytes or a size such as 4GiB or 512MiB")
-        # Only so many, since a float can also be infinite.
+        # Limited, because a float can also be infinite.
         n_bytes = int(min(float(match[1]) * _UNITS[match[2] or ""], 2 * _MAX_MEMORY_BYTES))
     if n_bytes < _MIN_MEMORY_BYTES:
         raise PydanticCustomError("memory", "must be at least 64MiB; write a unit, such as 4GiB")
@@ -167,7 +167,7 @@ def _percent_text(share: float) -> str:
 
 
 def _duration(value: object) -> float:
-    # A resolved file has seconds as a float; a whole number of a person may mean minutes.
+    # In a resolved file, seconds are floats; a whole number typed by a person could mean minutes.
     seconds = parse_duration_s(value) if isinstance(value, str) else value
     if not isinstance(seconds, float) or not 0 < seconds <= _MOST_DURATION_S:
         raise PydanticCustomError("duration", "must be a time with a unit, such as 90s, 30m or 1h30m")
@@ -180,8 +180,8 @@ OneOrMore: TypeAlias = Annotated[
 ]
 """A list without repetitions; one value means a list of itself."""
 Sweep: TypeAlias = Annotated[OneOrMore[T], WrapSerializer(_one_or_list)]
-"""Values that are combined with those of other sweeps."""
-# Items are also listed one by one: a mistyped count must not use all memory.
+"""Values to combine with those of other sweeps."""
+# Items are also listed one by one, so that a mistyped count cannot use all memory.
 Count: TypeAlias = Annotated[int, Field(ge=1, le=10**6)]
 Index: TypeAlias = Annotated[int, Field(ge=0)]
 Text: TypeAlias = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

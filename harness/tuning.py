@@ -1,10 +1,9 @@
-"""Tuning of a strategy by successive halving: candidates measured beside the default, and the plan that wins.
+"""Tuning of a strategy by successive halving: candidates are measured beside the default.
 
-In the first rung of a bracket each candidate has one repeat beside the default. The faster half goes on, and
-each rung doubles the repeats that its candidates have had. Where none of these is faster than the default,
-candidates for which there was no time make another bracket. The best of many is so by luck, too: the last one
-left is measured anew, and these repeats alone say whether it is faster. They are as many as time allows, and
-nothing is decided before the last.
+In the first rung of a bracket, each candidate has one repeat beside the default. The faster half goes on,
+and each rung doubles the number of its candidates' repeats. If none is faster than the default, candidates
+that time did not allow before form another bracket. The best of many candidates is partly lucky. So the last
+one is measured again, in as many repeats as time allows, and these alone decide, once all have ended.
 
 Source:
     Li et al. 2018, "Hyperband: a novel bandit-based approach to hyperparameter optimization", JMLR 18,
@@ -42,12 +41,12 @@ from strategies.registry import alternatives
 LEAST_CONFIRMING = MIN_REPEATS_INTERVAL
 MOST_CONFIRMING = 12
 _SPARED_CONFIRMING = 4  # for the last candidate, before others are tried
-_WITH_DEFAULT = 2  # a candidate and the default beside it
+_WITH_DEFAULT = 2  # a candidate and the default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
-    """Repeats in which candidates are measured beside the default.
+    """Repeats of some candidates, beside the default.
 
     Attributes:
         number: index in its bracket, from 0.
@@ -81,7 +80,7 @@ def next_rung(
     if rungs and rungs[-1].confirms:
         if all(logs.get(name) for name in rungs[-1].names):
             return None
-        # It failed: those that it was selected from go on without it.
+        # It failed: the candidates that it was selected from go on without it.
         selecting = [rung for rung in rungs if not rung.confirms]
         return next_rung(names, seed=seed, rungs=selecting, logs=logs, n_affordable=n_affordable)
     number, left = (rungs[-1].number + 1, _best_half(rungs[-1].names, logs)) if rungs else (0, ())
@@ -90,7 +89,7 @@ def next_rung(
     is_open = len(left) > 1 or (bool(left) and number == 0)
     if is_open and (len(left) + 1) * _n_repeats(number) <= n_affordable:
         return Rung(names=left, n_repeats=_n_repeats(number), number=number)
-    # Time does not allow another rung: the best so far is what can still be confirmed.
+    # Time does not allow another rung: confirm the best candidate so far.
     left = left[:1]
     if not left or n_affordable < _WITH_DEFAULT:
         return None
@@ -124,12 +123,12 @@ def _drawn(names: Sequence[str], rungs: Sequence[Rung], *, seed: int, n_affordab
 
 
 def _n_repeats(number: int) -> int:
-    """Repeats of a rung, counted from 0: with them its candidates have had 1, 2, 4, …."""
+    """Repeats in a rung, counted from 0; with them, its candidates have had 1, 2, 4, … in all."""
     return 1 << max(0, number - 1)
 
 
 def _n_fitting(n_candidates: int, n_affordable: int) -> int:
-    """The most candidates that can be begun with so that time remains to confirm one of them."""
+    """Largest number of candidates to begin with that leaves time to confirm one of them."""
     if n_affordable < _WITH_DEFAULT:
         return 0
     fitting = (n for n in range(n_candidates, 1, -1) if _n_needed(n) <= n_affordable)
@@ -152,7 +151,7 @@ TUNED_PLAN = "tuned.plan.json"
 
 
 class Outcome(StrEnum):
-    """Outcome of a candidate, the best first."""
+    """Outcome of a candidate, in order from best to worst."""
 
     CHOSEN = "chosen"
     NOT_FASTER = "not faster"
@@ -241,7 +240,7 @@ class Tuned:
 
 
 def figures(tried: Tried) -> str:
-    """A ratio with its interval, in words."""
+    """A ratio with its interval, as text."""
     if tried.ratio is None:
         return "-"
     ratio = f"{tried.ratio:.3g}×"
@@ -263,7 +262,7 @@ def _document(tried: Tried) -> JsonValue:
 
 @dataclass(slots=True, kw_only=True)
 class Tuner:
-    """The repeats that follow the default's first one.
+    """Chooses the repeats that follow the default's first one.
 
     Attributes:
         cases: the default's and all candidates', in this order.
@@ -287,16 +286,16 @@ class Tuner:
 
     @property
     def candidates(self) -> Sequence[str]:
-        """Ids of cases whose plans differ from the default's and from each other's; none before these are."""
+        """Ids of cases with different plans, the default's excluded; empty before the cases are planned."""
         return [name for name in self._plans if name != self.default.id]
 
     def is_measured(self, records: Sequence[Record]) -> bool:
-        """True if the default has a sound repeat to measure others beside."""
+        """True if the default has a usable repeat to measure others beside."""
         usable = _usable(self.default, records)
         return bool(usable) and not any(_is_wrong(record) for record in usable)
 
     def slots(self, state: ClusterState) -> Sequence[Slot]:
-        """The repeats of the next rung; all cases are of one cluster."""
+        """Repeats of the next rung; all cases share a cluster."""
         records, left_s = state.records, state.left_s
         if state.plan_of is None or not self.is_measured(records):
             return ()
@@ -370,7 +369,7 @@ class Tuner:
         why = self._refused.get(case.id) or failure(case, records)
         if why is not None:
             return Tried(strategy=case.strategy, outcome=Outcome.FAILED, why=why)
-        # The repeats by which the last one was selected would flatter it.
+        # The repeats that selected the last candidate would overestimate it.
         confirming = self._ratios(case, records, since=self._confirms_since(case))
         is_decided = len(confirming) >= LEAST_CONFIRMING
         logs = confirming if is_decided else self._ratios(case, records)
@@ -389,7 +388,7 @@ class Tuner:
         )
 
     def _confirms_since(self, case: Case) -> float:
-        """Number of the first repeat that confirms a case; infinite of one that never came so far."""
+        """Number of the first repeat that confirms a case; infinite for a case without one."""
         is_last = bool(self._rungs) and self._rungs[-1].confirms and case.id in self._rungs[-1].names
         return _next_repeat(self._rungs[:-1]) if is_last else math.inf
 
@@ -408,7 +407,7 @@ class Tuner:
             try:
                 plan = plan_of(case)
             except CaseError as error:
-                # Plans that cannot run here are no candidates.
+                # Plans that cannot run here are not candidates.
                 if error.kind != UNSUPPORTED:
                     self._refused[case.id] = error.message
                 continue
@@ -436,7 +435,7 @@ def _is_wrong(record: Record) -> bool:
 
 
 def failure(case: Case, records: Sequence[Record]) -> str | None:
-    """Reason a case is out: it failed, its figures are implausible, or it computes something else."""
+    """Reason why a case is excluded: failure, implausible figures, or a wrong result."""
     for record in records:
         if record.case == case.id:
             if record.equivalence is not None and _is_wrong(record):
@@ -449,7 +448,7 @@ def failure(case: Case, records: Sequence[Record]) -> str | None:
 
 
 def tuner_of(spec: Experiment, *, seconds: float) -> Tuner:
-    """Tuner of the one strategy of an experiment.
+    """Tuner of an experiment with a single strategy.
 
     Args:
         seconds: time limit of the whole search.
@@ -522,7 +521,7 @@ def _alternatives(strategy: StrategyRef) -> tuple[StrategyRef, ...]:
 
 
 def _require_time(spec: Experiment, seconds: float) -> None:
-    """Refuse less time than the windows take of the default and of one candidate beside it."""
+    """Require time for the windows of the default and of one candidate."""
     measure = spec.measure
     least_n = 1 + LEAST_CONFIRMING  # one to select a candidate by
     least_s = (1 + 2 * least_n) * measure.n_rounds * measure.window_s

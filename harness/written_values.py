@@ -1,4 +1,4 @@
-"""Values as a person writes them: times, shares, rates, names, paths and scalars."""
+"""Formats of values that people write: times, shares, rates, names, paths and scalars."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORDS: dict[str, Scalar] = {"true": True, "false": False, "null": None}
 
 
 def parse_duration_s(text: str) -> float | None:
-    """Read `90s`, `30m` or `1h30m`; None where it is none of these, or nothing."""
+    """Read `90s`, `30m` or `1h30m`; None if it is none of these."""
     text = text.strip().lower()
     match = _DURATION.fullmatch(text)
     if not text or match is None:
@@ -27,7 +27,7 @@ def parse_duration_s(text: str) -> float | None:
 
 
 def parse_share(text: str) -> float | None:
-    """Read `3%` or `0.03`; None where it is neither, or 1 without a sign: a hundredth, or all?"""
+    """Read `3%` or `0.03`; None for anything else, also for an ambiguous 1 without a sign."""
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]+)?)\s*(%?)", text.strip())
     if match is None:
         return None
@@ -36,19 +36,19 @@ def parse_share(text: str) -> float | None:
 
 
 def parse_rate_mbit(text: str) -> float | None:
-    """Read `100mbit` or `1gbit`; None for anything else, also a number without a unit."""
+    """Read `100mbit` or `1gbit`; None for anything else, also for a number without a unit."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([a-z]*)", text.strip().lower())
     unit = None if match is None else _UNITS_MBIT.get(match[2])
     return None if match is None or unit is None else float(match[1]) * unit
 
 
 def kebab(name: str) -> str:
-    """Spell a name as records do: `wide_mlp` and `wide-mlp` are one."""
+    """Format a name as in records: `wide_mlp` and `wide-mlp` are the same."""
     return name.strip().lower().replace("_", "-")
 
 
 def home_expanded(path: str) -> str:
-    """A path with the home directory in place of its `~`, which a shell replaces in no list and no file."""
+    """Path with `~` replaced by the home directory, which a shell does not replace in lists and files."""
     try:
         return str(Path(path).expanduser()) if path.startswith("~") else path
     except RuntimeError:
@@ -58,7 +58,7 @@ def home_expanded(path: str) -> str:
 def parse_scalar(text: str) -> Scalar:
     """Read a value from the command line: true, false, null, a whole number, a number, or text.
 
-    Text in double quotes is JSON, so that `"true"` can be given as a word.
+    Text in double quotes is JSON, so that the text `"true"` can be given.
     """
     text = text.strip()
     if text.lower() in _WORDS:
@@ -77,14 +77,14 @@ def parse_scalar(text: str) -> Scalar:
 
 
 def scalar_text(value: Scalar) -> str:
-    """Write a value so that `parse_scalar` reads the same value of the same type again."""
+    """Format a value so that `parse_scalar` reads the same value of the same type again."""
     if isinstance(value, str):
         plain = _SAFE_TEXT.fullmatch(value) and value.lower() not in _WORDS
-        # A comma or an equals sign would end the parameter; their JSON escapes do not.
+        # A comma or an equals sign would end the parameter; JSON escapes of them do not.
         return value if plain else json.dumps(value).replace(",", "\\u002c").replace("=", "\\u003d")
     return json.dumps(value)
 
 
 def normalised(path: Path) -> Path:
-    """The path from the root on, without `..`: after a link, `..` means the folder of the link."""
+    """Path from the root, without `..`, which after a link would mean the parent of the link's target."""
     return Path(os.path.abspath(path))  # noqa: PTH100 - Path.absolute leaves `..` as it is

@@ -31,18 +31,18 @@ from strategies.plan.execution import Execution
 
 _BATCH_SIZE = "batch_size"
 MAX_REPEATS = 10_000
-"""In one experiment, of all cases together: a night's worth where the shortest takes four seconds."""
+"""Largest number of repeats in an experiment: a night's worth if the shortest takes four seconds."""
 CONTROL = "none"
-"""The strategy that computes as much as others and sends nothing."""
+"""Strategy that computes as much as others but sends nothing."""
 FUSED = "fused_update"
 MERGING = "merge_rows"
 TWIN = "aa"
-"""In place of a parameter, in the name of a case that is the baseline once more."""
+"""Pseudo-parameter in the name of the baseline's second copy."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """One strategy for one workload on one shape of one provider, computed in one way.
+    """One strategy for one workload, on one cluster shape, with one way of computing.
 
     Args:
         id: `<slug>-<8 hex>`, equal for equal cases in any experiment.
@@ -79,7 +79,7 @@ class Case:
 
 
 def expand(spec: Experiment) -> tuple[Case, ...]:
-    """Make the cases of an experiment: every combination, filtered, each once.
+    """Cases of an experiment: every combination, filtered, each once.
 
     Returns:
         Cases by workload, then shape, computation and scenario, then strategy as listed.
@@ -134,7 +134,7 @@ def expand(spec: Experiment) -> tuple[Case, ...]:
 
 
 def matches(item: CaseFilter, case: Case) -> bool:
-    """True if a case has everything that a filter names."""
+    """True if a case has everything that a filter requires."""
     return (
         (item.workload is None or _same_workload(item.workload, case.workload))
         and (item.strategy is None or _same_strategy(item.strategy, case.strategy))
@@ -210,7 +210,7 @@ def _case(
 ) -> Case:
     from strategies.registry import STRATEGIES
 
-    # `single` is the same case whatever shape the others have.
+    # `single` is the same case, whatever shapes the others have.
     alone = strategy.name in {entry.name for entry in STRATEGIES if entry.single}
     batch_size = workload.params.get(_BATCH_SIZE)
     case = Case(
@@ -228,7 +228,7 @@ def _case(
 
 
 def _missing_controls(cases: Sequence[Case]) -> tuple[Case, ...]:
-    """The control of every case of several replicas that has none: what it lacks says what others expose.
+    """Missing controls: one for every case of several replicas; it shows the case's exposed communication.
 
     It makes its updates as the case does; TensorFlow's own strategies make them as they are written.
     """
@@ -288,7 +288,7 @@ def _case_id(case: Case) -> str:
 
 
 def _short(reference: str) -> str:
-    """A reference without its folder and the file's ending."""
+    """A reference without its folder and file name extension."""
     file, _, attribute = reference.partition(":")
     name = PurePath(file).stem if file.endswith((".py", ".json")) else file
     return f"{name}-{attribute}" if attribute else name

@@ -1,4 +1,4 @@
-"""The strategy that a reference names: the registry's, a builder in a user's file, or an edited plan."""
+"""Strategy of a reference: a registered one, a builder in a user's file, or an edited plan."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _hash(path: Path) -> str | None:
 
 @lru_cache(maxsize=64)
 def _built(path: Path, name: str, reference: str) -> Strategy:
-    """A run uses the file as it was at its start, even if it is edited later."""
+    """Build a strategy from a file; a run uses the file's content at its start, even if it changes later."""
     from strategies.user_strategies import strategy_of
     from workloads.user_file import Kind, split
 
@@ -154,7 +154,7 @@ def _guarded(layout: Layout) -> Layout:
 
 @contextmanager
 def _blaming() -> Iterator[None]:
-    """Turn any error in a user's file, except Ctrl-C, into one line with its place."""
+    """Turn any error in a user's file, except Ctrl-C, into one line with its location."""
     from strategies.errors import StrategyError
     from workloads.user_file import describe_failure
 

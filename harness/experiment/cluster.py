@@ -17,8 +17,8 @@ from harness.written_values import kebab
 
 CONNECTION_KEYS = tuple(Connection.model_fields)
 _CLUSTER = ("cluster", ["cluster"])
-"""Name of the cluster provider in a document."""
-# A slice is more than a variable holds.
+"""Values for the cluster provider in a document."""
+# A slice has several fields, which one variable cannot hold.
 _AROUND_KEYS = tuple(key for key in CONNECTION_KEYS if key != "slice")
 _DEVICES: tuple[Device, ...] = get_args(Device)
 _MOST_PRICE = 1e6
@@ -38,7 +38,7 @@ def _device(written: object) -> object:
 
 
 def _by_number(value: object) -> object:
-    """Keys as numbers, though JSON and --set write them as text."""
+    """Keys as numbers; JSON and --set have them as text."""
     if not isinstance(value, dict):
         raise PydanticCustomError("mapping", "must be a mapping from a worker's number to its link")
     return {

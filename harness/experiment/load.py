@@ -1,4 +1,4 @@
-"""Load an experiment from its file and the options beside it, or report the first mistake in one line."""
+"""Load an experiment from its file and options, or report the first mistake in one line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shipped() -> tuple[Path, ...]:
 
 
 def summary_of(path: Path) -> str:
-    """First sentence of the comment that an experiment file begins with; empty without one."""
+    """First sentence of the comment at the top of an experiment file; empty without one."""
     lines = itertools.takewhile(lambda line: line.startswith("#"), path.read_text().splitlines())
     return " ".join(line.strip("# ") for line in lines).partition(". ")[0].rstrip(".")
 
@@ -127,9 +127,9 @@ def parse(text: str) -> YamlValue:
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe loader that refuses a key given twice, which YAML would silently overwrite.
+    """Safe loader that refuses duplicate keys, which YAML would silently overwrite.
 
-    It takes 1e-3 and 1.0e12 for numbers, as YAML 1.2 does (section 10.2.1.4) and PyYAML does not.
+    It reads 1e-3 and 1.0e12 as numbers, like YAML 1.2 (section 10.2.1.4), unlike PyYAML.
     """
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> YamlValue:  # noqa: FBT001, FBT002 - the base class's signature
@@ -273,7 +273,7 @@ def _settings(texts: Sequence[str]) -> dict[str, YamlValue]:
 
 
 def _left_out(document: Mapping[str, YamlValue], overrides: Mapping[str, object]) -> tuple[str, ...]:
-    """Values of a file that options override without naming them."""
+    """Values of a file that options override indirectly."""
     measure = document.get("measure")
     until = measure.get("until") if isinstance(measure, Mapping) else None
     if until is None or overrides.get("measure.until", until) is not None:
@@ -346,7 +346,7 @@ def _get(holder: YamlValue, piece: str, path: str) -> YamlValue:
 
 
 def _usage_error(errors: list[ErrorDetails], document: object) -> UsageError:
-    # A misspelt key often leaves a required one missing: report the misspelling.
+    # A misspelt key often also leaves a required one missing: report the misspelling.
     first = min(errors, key=lambda item: item["type"] != "extra_forbidden")
     location = first["loc"]
     if first["type"] == "extra_forbidden":
@@ -373,7 +373,7 @@ def _usage_error(errors: list[ErrorDetails], document: object) -> UsageError:
     if first["type"] == "model_type":
         rule = "must be a mapping"
     else:
-        # A value that may be one of two kinds gives one error for each.
+        # A value with two possible types gives one error for each.
         rules = [_rule(item["msg"]) for item in errors if _path(item["loc"], document) == path]
         rule = " or ".join(dict.fromkeys(rules)).replace(" or must be", " or")
     received = first["input"]
@@ -398,7 +398,7 @@ def _rule(message: str) -> str:
 
 
 def _path(location: tuple[int | str, ...], document: object) -> str:
-    """Spell a location as the person would, leaving out steps that only the model has."""
+    """Path of a field as in the file, without the model's internal steps."""
     path = ""
     here = document
     for position, piece in enumerate(location):

@@ -1,6 +1,6 @@
-"""The experiment: the model that reads its file is the value that a run uses, and writes the resolved file.
+"""The experiment: one model reads its file, is used by the run, and writes the resolved file.
 
-A field is declared once: name, type, bounds, default, and the option of `stratbench run` that sets it.
+Each field is declared once: name, type, bounds, default, and its option of `stratbench run`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _workload(value: object) -> WorkloadRef:
 
 
 def _written_reference(ref: StrategyRef | WorkloadRef) -> object:
-    """A mapping, or text where there are no parameters or one of them is called `name`, too."""
+    """A mapping; or text, if there are no parameters or one of them is called `name`, too."""
     if not ref.params or "name" in ref.params:
         return str(ref)
     name = ref.name if isinstance(ref, StrategyRef) else ref.reference
@@ -117,7 +117,7 @@ AS_USUAL = Computation()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scenario:
-    """Faults of the workers of a case, under a name; usually none."""
+    """Named faults of a case's workers; usually none."""
 
     name: str = ""
     faults: tuple[Fault, ...] = ()
@@ -208,7 +208,7 @@ class Measure(Section):
 
     @property
     def n_rounds(self) -> int:
-        """Rounds of a repeat: as many as asked for, and no more than steps."""
+        """Rounds of a repeat: the requested number, but no more than steps."""
         return min(self.rounds, self.steps)
 
     @property
@@ -223,9 +223,9 @@ class Measure(Section):
 
 
 class CaseFilter(Section):
-    """One item of `matrix.include` or `matrix.exclude`: what a case must have to match.
+    """One item of `matrix.include` or `matrix.exclude`.
 
-    A key that is not given matches all; parameters that are given must be among the case's.
+    A missing key matches all cases; given parameters must be among the case's.
     """
 
     workload: Workload | None = None
@@ -254,7 +254,7 @@ _Filters: TypeAlias = Annotated[ListOf[CaseFilter], Field(max_length=_MAX_FILTER
 
 
 class Matrix(Section):
-    """`matrix`: which of all combinations are run."""
+    """`matrix`: filters of combinations."""
 
     always_written: ClassVar[frozenset[str]] = frozenset(("include", "exclude"))
 
@@ -263,14 +263,14 @@ class Matrix(Section):
 
 
 class Compare(Section):
-    """`compare`: the strategy that others are compared with, and the goal of the report's headline."""
+    """`compare`: baseline of the comparison, and goal of the report's headline."""
 
     baseline: Annotated[Strategy, PlainSerializer(str)] | None = None
     goal: Goal = "fastest"
 
 
 class Checkpoints(Section):
-    """`checkpoint`: what repeats begin with and what they leave."""
+    """`checkpoint`: checkpoint to begin with, and folder for new ones."""
 
     always_written: ClassVar[frozenset[str]] = frozenset(("save", "restore"))
 
@@ -332,7 +332,7 @@ _Scenarios: TypeAlias = Annotated[
 
 
 class Experiment(Section):
-    """The whole file.
+    """The whole experiment file.
 
     Attributes:
         faults: name of a scenario → its faults; each case runs in every scenario.
@@ -363,7 +363,7 @@ class Experiment(Section):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """One line each, what resolving changed and the person should know; not part of the experiment."""
+        """Changes made while resolving, one line each for the user; not part of the experiment."""
         return self._notes
 
     def with_notes(self, *notes: str) -> Experiment:
@@ -382,7 +382,7 @@ class Experiment(Section):
 
     @property
     def scenarios(self) -> tuple[Scenario, ...]:
-        """The faults of each scenario, each of which draws for itself."""
+        """Faults of each scenario, with independent random draws."""
         seed = self.measure.seed
         return tuple(
             Scenario(
@@ -409,7 +409,7 @@ class Experiment(Section):
         )
 
     def to_document(self) -> dict[str, JsonValue]:
-        """The resolved file, which reads as the same experiment."""
+        """The resolved file, from which the same experiment can be read."""
         return self.model_dump(mode="json", by_alias=True)
 
     @property
@@ -483,7 +483,7 @@ def _require_workloads(experiment: Experiment) -> None:
                 f"must be a whole number of examples, at least 1, got {batch_size!r}",
                 field=f"workloads[{index}].batch_size",
             )
-        # Nodes of a cluster see a user's files in another folder, where only relative paths work.
+        # Nodes of a cluster have user files in another folder, where only relative paths work.
         if experiment.cluster.address is not None and ref.is_path and ref.reference.startswith("/"):
             raise UsageError(
                 f"must be relative to the current folder for the cluster provider, got {ref.reference!r}; "

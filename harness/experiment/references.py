@@ -1,4 +1,4 @@
-"""References to strategies and workloads as a person writes them: `ps:staleness=2`, `model.py:factory`."""
+"""References to strategies and workloads as in the file: `ps:staleness=2`, `model.py:factory`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class WorkloadRef:
 
     @property
     def file(self) -> Path | None:
-        """A user's file, by its absolute path; None for a shipped workload."""
+        """Absolute path of a user's file; None for a shipped workload."""
         return file_of(self.reference).absolute() if self.is_path else None
 
     def __str__(self) -> str:
@@ -127,7 +127,7 @@ def workload_from(value: object, *, field: str) -> WorkloadRef:
 
 
 def file_of(reference: str) -> Path:
-    """Path of the file that a reference to something in a user's file, or to a plan, begins with."""
+    """Path of the file in a reference to a user's builder or factory, or to a plan."""
     return Path(reference.partition(":")[0])
 
 
@@ -183,7 +183,7 @@ def _name(text: str, field: str) -> str:
 
 
 def _quoted(piece: str) -> str:
-    """The way out where a comma of YAML has cut a parameter off."""
+    """Instruction for a parameter cut off by a comma of YAML."""
     return '; in YAML quote the whole, as "name:key=value,key=value"' if _CONTINUES.match(piece) else ""
 
 
@@ -211,7 +211,7 @@ def _add(params: dict[str, Scalar], key: str, value: Scalar, field: str) -> None
 
 
 def _together(ahead: Mapping[str, Scalar], beside: Mapping[str, Scalar], field: str) -> dict[str, Scalar]:
-    """Parameters after a name and those of its mapping, each of which is given once."""
+    """Combine parameters after a name with those of its mapping; none may be given twice."""
     params = dict(ahead)
     for key, value in beside.items():
         _add(params, key, value, field)

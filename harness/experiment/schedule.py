@@ -1,4 +1,4 @@
-"""From cases to the order in which their repeats run."""
+"""Order in which repeats of cases run."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def schedule(
 
 
 def baseline_of(case: Case, cases: Sequence[Case], baseline: StrategyRef) -> Case | None:
-    """Baseline of a case, computed alike on the same shape or on one device; None if there is none."""
+    """Baseline of a case, with the same computation, on the same shape or one device; None without one."""
     alike = (
         candidate
         for candidate in cases
@@ -88,7 +88,7 @@ def baseline_of(case: Case, cases: Sequence[Case], baseline: StrategyRef) -> Cas
 
 
 def blocks_of(cases: Sequence[Case]) -> list[list[Case]]:
-    """Cases that are measured together; one worker alone has no links, and joins the first block.
+    """Cases that are measured together; those of one worker have no links and join the first block.
 
     If devices serve one process at a time, each case is a block.
     """
@@ -105,6 +105,6 @@ def blocks_of(cases: Sequence[Case]) -> list[list[Case]]:
 
 def _shuffled(cases: Sequence[Case], *, seed: int, repeat: int) -> list[Case]:
     order = list(cases)
-    # Seeded by text: with a sum, round 1 of seed 0 would be round 0 of seed 1.
+    # Seeded by text: with a sum, round 1 of seed 0 would equal round 0 of seed 1.
     random.Random(f"{seed}/{repeat}").shuffle(order)  # noqa: S311 - an order, not a secret
     return order

@@ -39,9 +39,7 @@ if TYPE_CHECKING:
 _Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 _OBJECT_STORE_BYTES = 256 * 2**20
 _OUT_OF_TIME = "timed out"
-_TURN_S = (
-    120.0  # after that, this run starts at the same time as others: a process could hold the lock forever
-)
+_TURN_S = 120.0  # then it no longer waits: a process could hold the lock forever
 _CHECK_S = 0.1
 _SERVER_NAMES = ("raylet", "gcs_server")
 # Ray's setting for staying on 127.0.0.1; else it derives an address from the network or the host name,

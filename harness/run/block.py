@@ -23,7 +23,7 @@ from harness.run.process_setup import PreparedCase
 
 Value = TypeVar("Value")
 
-_LEAST_OPEN = 2  # a case and what it is compared with
+_LEAST_OPEN = 2  # a case and the one it is compared with
 _MEMORY_MARGIN = 1.5
 
 
@@ -148,7 +148,7 @@ class Block:
         self._opened(repeat)
 
     def _why_again(self, repeat: PreparedCase, error: CaseError) -> str | None:
-        """Reason to open a failed case once more; None if the case itself is at fault."""
+        """Reason to reopen a failed case; None if the case itself caused the failure."""
         name, faults = _id(repeat), repeat.case.scenario.faults
         is_lost = isinstance(error, WorkerFailure) and error.is_lost
         was_lost, self._has_lost = self._has_lost, self._has_lost or is_lost
@@ -182,7 +182,7 @@ class Block:
         return min(len(self._step_s[name]) for name in self._open)
 
     def _take_round(self, names: Sequence[str]) -> None:
-        """Have each open case take a window; where one fails, those of the others count no more."""
+        """Let each open case take a window; if one fails, discard the others' windows of this round."""
         seconds: dict[str, float] = {}
         for name in names:
             case = self._open.get(name)
@@ -210,10 +210,10 @@ class Block:
         del self._errors[name]
         self._try(name, partial(self._open_again, case.repeat, why))
         if name in self._open:
-            # The rounds before are those of other processes.
+            # Earlier rounds belong to other processes.
             for other in self._open.values():
                 other.discard_windows()
-            # Those of a case that is closed for good too: rounds are paired by their place.
+            # Also discard those of a closed case: rounds are paired by index.
             for step_s in self._step_s.values():
                 step_s.clear()
 
@@ -266,15 +266,15 @@ class Block:
 
 
 def opens_second(seed: int, number: int) -> bool:
-    """Return True if a repeat opens the baseline after another case: one of each two does, by chance which.
+    """True if a repeat opens the baseline second: one random repeat of each pair does.
 
-    Whoever is opened first was up to 3 % slower, in the same repeats of each run (decision 0041).
+    The case opened first was up to 3 % slower, in the same repeats of each run (decision 0041).
     """
     return (random.Random(f"{seed}/{number // 2}").random() < 0.5) == (number % 2 == 0)  # noqa: S311 - an order
 
 
 def _has_room(left_bytes: Sequence[int]) -> bool:
-    """Return True if another case as large as the largest fits, by memory left after each was opened."""
+    """True if another case of the largest size fits in the memory left."""
     if len(left_bytes) < _LEAST_OPEN:
         return True
     largest = max(before - after for before, after in itertools.pairwise(left_bytes))

@@ -1,4 +1,4 @@
-"""Checkpoints as the driver has them made and restored; `harness.worker.session.checkpoint` has the files."""
+"""Saving and restoring of checkpoints by the driver; see also `harness.worker.session.checkpoint`."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def require_saved(folder: Path) -> None:
 def save(processes: ProcessSet, step: StepSummary, folder: Path, n_steps: int, timeouts: Timeouts) -> None:
     """Write the state of real workers into a folder; no step may be in flight.
 
-    Every worker sends the values that only it has; the first adds the common ones, and writes.
+    Every worker sends the values that only it has; the first worker adds the common ones and writes.
 
     Args:
         n_steps: steps so far, those before a restored checkpoint included.

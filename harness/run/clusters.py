@@ -197,7 +197,7 @@ class _ClusterRuns:
         return self.started_s + self.share * then.at_most_s
 
     def reason_to_stop(self) -> tuple[str, str] | None:
-        """Kind and message of the reason to begin no other repeat; None if there is none."""
+        """Kind and message of the reason to start no further repeat; None if there is none."""
         if time.monotonic() >= self.deadline_s:
             budget_s = self.options.time_budget_s
             return "time-budget", f"the time budget of {budget_s:g} s was used up; go on with --resume"
@@ -244,7 +244,7 @@ class _ClusterRuns:
             log = self.folder.path / LOGS / f"{job_name(job)}.log"
             with cluster.open_session([0], [log]) as processes:
                 if shape.hardware == "gpu":
-                    # Captures and references of large models take minutes, and would be made without one.
+                    # Captures and references of large models take minutes: check for GPUs first.
                     own, limit_s = (0, gpus_per_worker(shape)), self.options.timeouts.server_s
                     processes.call_one(0, require_usable_gpus, own, timeout_s=limit_s, stage="provision")
                 return processes.call_one(0, job, args, timeout_s=timeout_s, stage=stage)
@@ -261,10 +261,10 @@ def _shape(cases: Sequence[Case]) -> ClusterShape:
 
 
 def users_folders(cases: Sequence[Case], spec: Experiment) -> tuple[Path, ...]:
-    """Folders that workers read, each once: of users' workloads and strategies, of the checkpoint to restore.
+    """Folders that workers read, each once: of users' workloads and strategies, of the restored checkpoint.
 
-    A file that is reached by a link has two folders: workers open it where it is named, and its
-    neighbours may be in its folder.
+    A file behind a link has two folders: workers open it by the link's path, and its neighbours may be in its
+    real folder.
     """
     named = [file_of(case.workload.reference) for case in cases if case.workload.is_path]
     named += [file_of(case.strategy.name) for case in cases if case.strategy.is_file]

@@ -1,4 +1,4 @@
-"""Repeats that follow those that were asked for: who decides about them, and by what."""
+"""Repeats beyond the requested ones."""
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -13,12 +13,12 @@ from harness.records.record import Record
 from strategies.plan.schema import Plan
 
 PlanOf: TypeAlias = Callable[[Case], Plan]
-"""Plan of a case, or a `CaseError`."""
+"""Function that returns the plan of a case, or a `CaseError`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """A cluster, and the run so far.
+    """A cluster, and the state of the run.
 
     Attributes:
         cases: cases of the cluster.
@@ -36,7 +36,7 @@ class ClusterState:
 
 
 class FurtherRepeats(Protocol):
-    """Decides which repeats follow those that were asked for, by what these have shown."""
+    """Rule that adds repeats to the requested ones, given the results so far."""
 
     @property
     def at_most_s(self) -> float: ...
@@ -51,7 +51,7 @@ MOST_REPEATS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NarrowRatios:
-    """Repeats follow until ratios are known as closely as `measure.until` asks."""
+    """Rule that adds repeats until intervals of ratios are as narrow as `measure.until` requires."""
 
     spec: Experiment
     until: Until
@@ -86,7 +86,7 @@ def looks(n_asked: int) -> Iterator[int]:
 
 
 def is_narrow(ratio: RepeatedMean, until: Until) -> bool:
-    """Return True if the interval of a ratio's logarithm is as narrow as asked for."""
+    """True if the interval of a ratio's logarithm is as narrow as requested."""
     half = ratio.half_width(SEQUENTIAL_CONFIDENCE)
     return half is not None and half <= math.log1p(until.ratio_ci)
 
@@ -129,7 +129,7 @@ def _due(case: Case, own: Sequence[Record], others: Sequence[Record], spec: Expe
     until = spec.measure.until
     assert until is not None
     latest = max(own, key=lambda record: record.repeat, default=None)
-    # Failed cases would fail again, and more repeats do not make an implausible case plausible.
+    # Failed cases would fail again, and an implausible case stays implausible.
     if latest is None or latest.status != "ok" or any(record.status == "implausible" for record in own):
         return None
     ratios = paired_ratios(*([record for record in of if record.status == "ok"] for of in (own, others)))
@@ -137,7 +137,7 @@ def _due(case: Case, own: Sequence[Record], others: Sequence[Record], spec: Expe
     known = list(looks(spec.measure.repeats))
     if not ratios.logs or n_repeats >= known[-1] or (n_repeats in known and is_narrow(ratios.mean(), until)):
         return None
-    # Between two looks nothing is decided, whatever cut the run short there.
+    # Between two evaluations nothing is decided, even after an interruption.
     look = next(look_at for look_at in known if look_at > n_repeats)
     return _Due(case=case, n_repeats=n_repeats, look=look, half=ratios.mean().half_width() or math.inf)
 
@@ -161,7 +161,7 @@ def _goes_along(case: Case, spec: Experiment) -> bool:
 
 
 def expected_s(slots: Sequence[Slot], records: Collection[Record]) -> float:
-    """Seconds that repeats will take, by what the same cases took, or all of them of one that had none."""
+    """Expected seconds of repeats, from earlier repeats of the same case, or else of all cases."""
     latest_s = {record.case: record.wall_s for record in records if record.wall_s}
     otherwise_s = sum(latest_s.values()) / len(latest_s) if latest_s else 0.0
     return sum(latest_s.get(slot.case.id, otherwise_s) for slot in slots)

@@ -1,4 +1,4 @@
-"""One case on fresh processes of its own: opened, checked, warmed up, timed in windows."""
+"""One case in its own new processes: opened, checked, warmed up, timed in windows."""
 
 import time
 from collections.abc import Mapping
@@ -132,7 +132,7 @@ class OpenCase:
         self._warmup_s = time.monotonic() - warming_s
 
     def window(self) -> float:
-        # A short warm-up predicts later steps badly; the first window does it better.
+        # A short warm-up predicts later steps badly; the first window is better.
         if self._n_windows == 0 or (self._n_windows == 1 and self._measure.warmup_steps != "auto"):
             self._n_steps = self._window_steps()
         self._n_windows += 1
@@ -210,7 +210,7 @@ class OpenCase:
         )
 
     def discard_windows(self, n_windows: int | None = None) -> None:
-        """Count the latest windows no more, or all of them."""
+        """Discard the latest windows, or all of them."""
         self._collector.discard(n_windows)
 
     @property

@@ -1,16 +1,16 @@
-"""Plausibility of a measurement: not faster than its arithmetic, its payload or its links allow."""
+"""Plausibility of a measurement: not faster than its arithmetic, payload or links allow."""
 
 from collections.abc import Sequence
 
 from harness.records.costs import Link
 from strategies.plan.schema import DENSE_SYNCHRONIZERS, Plan
 
-# Two units that each multiply and add 16 single-precision numbers: the most that a core does in a cycle.
+# Two units that each multiply and add 16 single-precision numbers: the maximum of a core in one cycle.
 FLOPS_PER_CYCLE = 64
 # A matrix unit that multiplies and adds 512 pairs of 16 bits in a cycle.
 NARROW_FLOPS_PER_CYCLE = 1024
 _SHORTFALL = 0.97
-_SHARE_OF_WIRE = 0.9  # as far as a link may be off
+_SHARE_OF_WIRE = 0.9  # allowed deviation of a link
 
 
 def implausible_speed(
@@ -23,7 +23,7 @@ def implausible_speed(
     clock_hz: float,
     narrow: bool = False,
 ) -> str | None:
-    """Reason a step is too fast for its arithmetic, or None.
+    """Reason why a step is too fast for its arithmetic, or None.
 
     Args:
         p50_s: median step time, in seconds.
@@ -41,7 +41,7 @@ def implausible_speed(
 
 
 def implausible_bytes(plan: Plan, tcp_bytes_per_step: float | None) -> str | None:
-    """Reason a step moved too few bytes for its plan; None if it did not, or if the plan states a bound."""
+    """Reason why a step sent too few bytes for its plan; None if it did not, or the plan only has a bound."""
     if tcp_bytes_per_step is None or payload_is_bound(plan):
         return None
     if tcp_bytes_per_step >= _SHORTFALL * plan.payload_bytes_per_step:
@@ -55,7 +55,7 @@ def implausible_bytes(plan: Plan, tcp_bytes_per_step: float | None) -> str | Non
 def implausible_rate(
     link: Link, tcp_matrix: Sequence[Sequence[float | None]] | None, *, mean_s: float | None
 ) -> str | None:
-    """Reason a step moved more bytes than the busiest link can carry, or None.
+    """Reason why a step sent more bytes than the busiest link can carry, or None.
 
     Args:
         tcp_matrix: bytes per step from task i to task j; None checks nothing.
@@ -71,9 +71,9 @@ def implausible_rate(
 
 
 def payload_is_bound(plan: Plan) -> bool:
-    """Return True if the predicted payload is the most that can move.
+    """True if the predicted payload is an upper limit.
 
-    The number of rows is known only in the step, and so is how often a backup worker is left out of one.
+    Only the step shows the number of rows, and how often a backup worker is left out.
     """
     if plan.execution.backup:
         return True

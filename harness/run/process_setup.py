@@ -93,7 +93,7 @@ def _port_by_port(reserved: Sequence[Sequence[str]]) -> list[str]:
     return [address for of_all in zip(*reserved, strict=True) for address in of_all]
 
 
-_COORDINATED_PORTS = 3  # of a worker, of a parameter server, of the coordinator
+_COORDINATED_PORTS = 3  # ports of a worker, of a parameter server, of the coordinator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +179,7 @@ def _stopped(processes: ProcessSet, runner: _Runner, timeouts: Timeouts) -> Iter
         yield
     finally:
         if runner.stops is not None:
-            # They are killed next, and of what a killed process held the kernel takes everything.
+            # The processes are killed next, and the kernel frees everything they held.
             with suppress(CaseError):
                 args = [()] * len(processes.pids)
                 processes.call(runner.stops, args, timeout_s=timeouts.setup_s, stage="collect")
@@ -225,7 +225,7 @@ def ready_processes(
             processes.call(job, [()] * len(prepared.logs), timeout_s=timeouts.setup_s, stage="load")
         args = [(folder, plan, task) for task in range(len(prepared.logs))]
         opened = processes.call(runner.opens, args, timeout_s=timeouts.setup_s, stage="transform")
-        # The workload's own code has run, which may have called kernels, and have a setting of its own.
+        # The workload's own code has run: it may have called kernels, and changed settings.
         for job in (*on_gpus, training.load, training.setup):
             processes.call(job, [()] * len(opened), timeout_s=timeouts.setup_s, stage="load")
         shares = [(str(prepared.batches), session.start, session.stop) for session in opened]

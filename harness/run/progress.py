@@ -1,4 +1,4 @@
-"""Progress of a run for a person: what runs now and a line per ended repeat, in a log a line per stage."""
+"""Progress of a run: a status line and a line per ended repeat; in a log, a line per stage."""
 
 import math
 import sys
@@ -21,7 +21,7 @@ from harness.records.safe_text import plain, shortened
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioSoFar:
-    """A case's rate in multiples of the baseline's.
+    """Ratio of a case's rate to the baseline's.
 
     Attributes:
         interval: lower and upper limit of the 95 % confidence interval; None with fewer than three repeats.
@@ -89,7 +89,7 @@ class StatusLine:
 
 
 UNWATCHED = StatusLine(live=False)
-"""Shows nothing."""
+"""Status line that shows nothing."""
 
 
 _CAPTURE_S = 15.0
@@ -99,7 +99,7 @@ _OPENING_S = 5.0
 
 
 def rough_seconds(slots: Sequence[Slot], spec: Experiment) -> float:
-    """Estimate of a run before anything of it is known: its windows, and usual times for all else."""
+    """Estimate before a run: its windows, and usual times for everything else."""
     windows_s = spec.measure.n_rounds * spec.measure.window_s
     return len(slots) * (_OPENING_S + windows_s) + _CAPTURE_S * len({slot.case.workload for slot in slots})
 
@@ -163,7 +163,7 @@ class Progress:
         self._latest_end_s = time.monotonic()
         self._n_left -= 1
         is_usable = record.status == "ok"
-        # A case without a result lacks it for the same reason in each of its repeats.
+        # A case without a result lacks it for the same reason in each repeat.
         is_shown = self._status.live if is_usable else not self._is_repeated(slot.case.id, record.status)
         if self._quiet or not is_shown:
             return
@@ -186,13 +186,13 @@ class Progress:
         return text if left_s is None else f"{text}, about {_span(left_s)} left"
 
     def note(self, text: str) -> None:
-        # The run goes on though its reader has left or the disk of its log is full.
+        # The run goes on even if its reader has left or the disk of its log is full.
         with suppress(OSError):
             if sys.stderr.isatty():
                 # Text, not str: brackets and colons in a name would be read as markup.
                 self._console.print(Text(plain(text)))
             else:
-                # A line is a line, however long.
+                # One line each, however long.
                 print(plain(text), file=sys.stderr)  # noqa: T201 - what a run says meanwhile
 
     def _clock(self) -> str:

@@ -1,4 +1,4 @@
-"""Turns what a case has shown into its record: identity, figures, verdict, and why it failed if it did."""
+"""Records of repeats: identity, figures, verdict, and the reason of a failure."""
 
 import statistics
 from collections.abc import Iterable, Iterator
@@ -41,12 +41,12 @@ from harness.verification.checks import with_capture
 from strategies.plan.schema import Plan, StepSummary
 
 NOWHERE = ClusterFacts()
-"""ClusterFacts of repeats that no workers were started for."""
+"""Facts of repeats for which no workers were started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The driver's machine, and the code that runs on it."""
+    """The driver's machine and code."""
 
     machine: Machine = field(default_factory=machine)
     provenance: Provenance = field(default_factory=provenance)
@@ -145,7 +145,7 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(slots=True, kw_only=True)
 class RunRecorder:
-    """Makes the records of one run, and remembers what later ones need of earlier ones."""
+    """Makes the records of one run; later records use earlier ones' values."""
 
     spec: Experiment
     run: str
@@ -221,7 +221,7 @@ class RunRecorder:
         control = self._controls.get(_alike(record))
         if record.control or record.workers * record.replicas == 1 or control is None:
             return None
-        # From different rounds if both were not measured together.
+        # Different rounds if the two were not measured together.
         in_rounds_s = differences_s(record, control)
         if in_rounds_s:
             return statistics.median(in_rounds_s)
@@ -232,7 +232,7 @@ class RunRecorder:
 
 
 def _with_run(record: Record, slot: Slot, capture: Capture, run: CaseRun) -> Record:
-    """Add the workers' programs, and figures that were collected beside the windows."""
+    """Add the workers' programs, and figures collected after the windows."""
     assert record.method is not None
     first = run.opened[0]
     return replace(
@@ -257,7 +257,7 @@ def _with_run(record: Record, slot: Slot, capture: Capture, run: CaseRun) -> Rec
 
 
 def _with_measurement(record: Record, case: Case, measured: Measurement) -> Record:
-    """Add figures of the windows, and facts about the workers that these showed."""
+    """Add figures of the windows, and facts about the workers."""
     assert record.machine is not None
     assert record.provenance is not None
     tcp_bytes, tcp_matrix = tcp_fields(measured.tcp)
@@ -285,7 +285,7 @@ def _with_measurement(record: Record, case: Case, measured: Measurement) -> Reco
 
 
 def _with_plan(record: Record, capture: Capture, plan: Plan) -> Record:
-    """Add predictions of the plan, over links as they were measured, and the size of the model."""
+    """Add predictions of the plan, for links as measured, and the size of the model."""
     assert record.method is not None
     assert record.link is not None
     return replace(
@@ -306,10 +306,10 @@ def _with_plan(record: Record, capture: Capture, plan: Plan) -> Record:
 def _implausibility(
     record: Record, case: Case, facts: ClusterFacts, capture: Capture, plan: Plan
 ) -> str | None:
-    """Reason the figures of a record cannot be right, or None."""
+    """Reason why the figures of a record cannot be right, or None."""
     assert record.link is not None
     assert record.step_s is not None
-    # A coordinator gives faster workers more to do: fewer bytes may move than with equal shares.
+    # A coordinator gives faster workers more to do: fewer bytes than with equal shares may be right.
     if case.chosen.strategy.runner != "coordinator":
         reason = implausible_bytes(plan, record.tcp_bytes_per_step)
         if reason is not None:
@@ -401,7 +401,7 @@ def _doubts_on(measured: Measurement) -> Iterator[str]:
         yield "workers closed connections to each other while bytes were counted: what these moved is missing"
     share = tcp.retransmitted_bytes_per_step / tcp.bytes_per_step if tcp.bytes_per_step else 0.0
     if share > _MANY_SENT_AGAIN:
-        # Without its figure, which the record has, it is one note for all repeats.
+        # Without the figure, which the record has, the note is the same for all repeats.
         yield f"more than {_MANY_SENT_AGAIN:.0%} TCP retransmits between workers"
 
 

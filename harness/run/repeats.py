@@ -1,4 +1,4 @@
-"""Repeats of cases, whatever happens to them: captured, planned, taken through their rounds, recorded."""
+"""Repeats of cases: capture, plan, rounds, record; failures included."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -76,7 +76,7 @@ class SlotRunner:
             UsageError: one mistake of the user affects all cases of the run.
         """
         cases = {slot.case.id: slot.case for slot in slots}.values()
-        # A host that cannot limit links is found out here, before anything is measured.
+        # This shows if the host cannot limit links, before anything is measured.
         self.cluster.limit_links(next((case.shape.links for case in cases if any(case.shape.links)), ()))
         warned: set[str] = set()
         errors: list[CaseError] = []
@@ -177,7 +177,7 @@ class SlotRunner:
         cases = [repeat.case for repeat in repeats]
         largest = max(cases, key=lambda case: case.shape.workers)
         own = next((case.id for case in cases if case.strategy == self.spec.baseline), None)
-        # None for each worker whose link has no limit, or it would keep that of the block before.
+        # None for each worker without a limit; else the previous block's limit would stay.
         self.cluster.limit_links(largest.shape.links)
         what = f"{first.case.workload_name} {largest.shape.size}"
         self.progress.stage("check", what)
@@ -220,7 +220,7 @@ class SlotRunner:
                 )
                 return replace(repeat, reference=None, checkpoint=None)
         except CaseError:
-            return None  # its own slot records why
+            return None  # its own repeat records the reason
 
     def _decided(
         self, slot: Slot, repeat: PreparedCase, ran: CaseRun, bounded: Equivalence | None
@@ -292,7 +292,7 @@ class SlotRunner:
 
 
 def _refuse_one_mistake(errors: Sequence[CaseError]) -> None:
-    """Refuse a run in which all cases, except skipped ones, fail by the same mistake of the user.
+    """Refuse a run in which all cases, except skipped ones, fail for the same mistake of the user.
 
     Raises:
         UsageError: they do.

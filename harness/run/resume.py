@@ -1,4 +1,4 @@
-"""Records that a resumed run makes anew, because files of the user have changed since."""
+"""Records to make again in a resumed run, because user files have changed."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from harness.run.recorder import files_of
 
 
 def outdated_records(records: Sequence[Record], cases: Sequence[Case]) -> tuple[Record, ...]:
-    """Records of an earlier part of the run whose user's files, or whose baseline's, have changed since."""
+    """Earlier records for which a user file, or one of their baseline, has changed since."""
     files = {case.id: files_of(case) for case in cases}
     changed = {
         record.case
@@ -24,7 +24,7 @@ def outdated_records(records: Sequence[Record], cases: Sequence[Case]) -> tuple[
 
 
 def changed_files(outdated: Sequence[Record], cases: Sequence[Case]) -> list[str]:
-    """The user's files that are not as records have them."""
+    """User files that differ from those of the records."""
     now = {name: digest for case in cases for name, digest in files_of(case).items()}
     return sorted(
         {

@@ -19,7 +19,7 @@ from strategies.topology import UPDATER
 
 
 def variable_bytes(processes: ProcessSet, timeouts: Timeouts = USUAL) -> tuple[int, ...]:
-    """Bytes of variables and slots in the memory of each worker of a session that has been loaded."""
+    """Bytes of variables and slots in the memory of each worker of a loaded session."""
     n_workers = len(processes.pids)
     sizes: dict[tuple[int, str], int] = {}
     for known in processes.call(
@@ -32,10 +32,9 @@ def variable_bytes(processes: ProcessSet, timeouts: Timeouts = USUAL) -> tuple[i
 def slowest_codec_s(
     processes: ProcessSet, plan: Plan, timeouts: Timeouts
 ) -> tuple[float | None, tuple[str, ...]]:
-    """See `harness.worker.jobs.after_repeats`, of the slowest worker; None without a compressor.
+    """See `harness.worker.jobs.after_repeats`; time of the slowest worker, None without a compressor.
 
-    A worker that fails here fails no case: its windows are measured. The time is None then, with a note that
-    says why.
+    A failure here does not fail the case, whose windows are measured: the time is None, with a note.
     """
     if not any(node.compressor for node in plan.nodes):
         return None, ()
@@ -47,7 +46,7 @@ def slowest_codec_s(
 
 
 def update_notes(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> tuple[str, ...]:
-    """Return notes on what updates took and dropped, where not all wait for all."""
+    """Notes on used and dropped updates; none if all workers wait for all."""
     if plan.strategy_class != "statistical":
         return ()
     notes = processes.call(
@@ -57,7 +56,7 @@ def update_notes(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> tuple
 
 
 def resharding(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Resharding | None:
-    """Return the cost of resharding around host loops; None if nothing is partitioned."""
+    """Cost of resharding around host loops; None if nothing is partitioned."""
     if not any(node.in_parts for node in plan.nodes):
         return None
     args = [()] * len(processes.pids)
@@ -66,7 +65,7 @@ def resharding(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Reshard
 
 
 def aggregated(processes: ProcessSet, plan: Plan, step: StepSummary, timeouts: Timeouts) -> Aggregated | None:
-    """Return what a rule did with workers' gradients, and its cost; None where they are added up."""
+    """Counts and cost of a rule on workers' gradients; None if they are added up."""
     rows, rule = asked_of(plan), plan.aggregation
     if rows is None or rule is None:
         return None
@@ -77,7 +76,7 @@ def aggregated(processes: ProcessSet, plan: Plan, step: StepSummary, timeouts: T
     counted = processes.call(
         after_repeats.aggregation_counts, args, timeout_s=timeouts.setup_s, stage="collect"
     )
-    # If every worker combines for itself, all counts are the same.
+    # If every worker aggregates for itself, all counts are equal.
     counts = next((counts_of_worker for counts_of_worker in counted if counts_of_worker), None)
     taken_s = processes.call_one(
         UPDATER,
@@ -98,7 +97,7 @@ def aggregated(processes: ProcessSet, plan: Plan, step: StepSummary, timeouts: T
 
 
 def asked_of(plan: Plan) -> Aggregated | None:
-    """Return the rule of a plan; None where gradients are added up."""
+    """Aggregation rule of a plan; None if gradients are added up."""
     aggregation = plan.aggregation
     if aggregation is None:
         return None
@@ -122,7 +121,7 @@ def last_values(processes: ProcessSet, step: StepSummary, timeouts: Timeouts) ->
 
 
 def memory_left_bytes(processes: ProcessSet, timeouts: Timeouts) -> Mapping[str, int]:
-    """Memory that can still be given: by the worker with the least of it, and by each GPU, by its UUID."""
+    """Free memory: of the worker with the least, and of each GPU, by UUID."""
     args = [()] * len(processes.pids)
     left: dict[str, int] = {}
     for known in processes.call(memory_left, args, timeout_s=timeouts.setup_s, stage="collect"):
