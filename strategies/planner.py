@@ -36,10 +36,10 @@ class JointStatistics:
 
 
 def joint_statistics(strategy: Strategy, step: StepSummary, topology: Topology) -> JointStatistics:
-    """Statistics that replicas take together, by a knob or because a layer asks for them.
+    """Layers whose statistics replicas compute together, because of a knob or of the layer.
 
     Raises:
-        UnsupportedError: they cannot be those of the whole batch.
+        UnsupportedError: a layer cannot use statistics of the whole batch.
     """
     if topology.n_replicas == 1:
         return JointStatistics()
@@ -88,12 +88,13 @@ Settled = tuple[Strategy, dict[str, ParamValue]]
 
 
 def settled(strategy: Strategy, params: Params | None = None) -> Settled:
-    """A strategy with the class that these parameters give it, and all parameters with defaults.
+    """Return a strategy with the class that these parameters imply, and all parameters with defaults.
 
     A compressor makes the class `bounded`, updates that do not wait for all workers `statistical`.
 
     Raises:
-        StrategyError: unknown parameter (with a suggestion), wrong type, or contradicting values.
+        StrategyError: a parameter is unknown (the message suggests one) or has the wrong type, or values
+            contradict each other.
     """
     known = {p.name: p for p in strategy.params}
     values: dict[str, ParamValue] = {p.name: p.default for p in strategy.params}
@@ -114,7 +115,7 @@ def settled(strategy: Strategy, params: Params | None = None) -> Settled:
 
 
 def class_with(params: Params, otherwise: StrategyClass) -> StrategyClass:
-    """Class with these parameters: `statistical` if updates do not wait for all or take no mean."""
+    """Class under these parameters: `statistical` if updates do not wait for all workers or use no mean."""
     return otherwise if Execution.of(params).waits_for_all and has_reference(params) else "statistical"
 
 
@@ -122,7 +123,7 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
     """Lay out a step's variables as a plan.
 
     Args:
-        values: all parameters, as `settled` returns them.
+        values: all parameters, see `settled`.
     Raises:
         StrategyError: the step cannot be laid out, or a strategy for one replica got several.
         UnsupportedError: the strategy cannot run on this topology.
@@ -162,7 +163,7 @@ def _require_types(strategy: Strategy, nodes: Sequence[PlanNode], step: StepSumm
     """Refuse complex types under servers and rules.
 
     Raises:
-        UnsupportedError: there is one.
+        UnsupportedError: there is a complex variable.
     """
     synchronizers = {node.variable: node.synchronizer for node in nodes}
     for v in step.variables:
@@ -182,14 +183,15 @@ def assembled(
     topology: Topology,
     notes: Iterable[str] = (),
 ) -> Plan:
-    """Plan of given nodes, with the bytes that they send and hold.
+    """Make the plan of given nodes, with the bytes that they send and store.
 
     Args:
-        notes: sentences beside those of the step.
+        notes: notes in addition to those of the step.
     Raises:
-        StrategyError: fewer examples than micro-batches, or variables in parts on TPU devices or in loops
-            that cores run themselves.
-        UnsupportedError: micro-batches of one replica, or a layer that cannot take whole-batch statistics.
+        StrategyError: there are fewer examples than micro-batches, or variables are in parts on TPU devices
+            or in loops that cores run themselves.
+        UnsupportedError: a single replica has micro-batches, or a layer cannot use statistics of the whole
+            batch.
     """
     topology = asked_of(topology, values)
     nodes = with_sparse_duplicates(strategy, nodes, step, topology, values)
@@ -257,7 +259,7 @@ def _warnings(
 
 
 def topology_of(plan: Plan) -> Topology:
-    """Topology that a plan was made for."""
+    """Topology for which a plan was made."""
     shape = Topology(
         replicas_per_task=plan.replicas_per_task,
         batch_size=plan.batch_size,
@@ -268,10 +270,11 @@ def topology_of(plan: Plan) -> Topology:
 
 
 def n_waiting(plan: Plan) -> int:
-    """Most threads of a worker that wait for its ring at a time: for gradients, encoded ones, owners' values.
+    """Maximum number of a worker's threads that wait for its ring at a time.
 
-    Gradients are waited for once all of their kind are handed over. Owners hand over new values while others
-    of their kind, or gradients of the next update, may already be waited for.
+    They wait for gradients, encoded gradients and owners' values. Gradients are waited for once all of their
+    kind are handed over. Owners hand over new values while others of their kind, or gradients of the next
+    update, may already be waited for.
     """
     in_ring = [node for node in plan.nodes if node.transport == "tcp"]
     encoded = list(filter(is_encoded, in_ring))

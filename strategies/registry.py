@@ -295,10 +295,10 @@ def describe() -> list[dict[str, Any]]:
 
 
 def resolve(name: str, params: Params | None = None) -> Settled:
-    """Find a strategy by name, `-` and `_` alike, and fill in its default parameters.
+    """Find a strategy by name, with `-` or `_`, and fill in its default parameters.
 
     Raises:
-        StrategyError: unknown name (with a suggestion), or as `settled`.
+        StrategyError: the name is unknown (the message suggests one), or see `settled`.
     """
     kebab = name.replace("_", "-")
     if kebab not in _BY_NAME:
@@ -313,7 +313,7 @@ def make_plan(name: str, params: Params | None, step: StepSummary, topology: Top
     """Plan of a strategy for a captured step.
 
     Raises:
-        StrategyError: as `resolve` and `plan_of`.
+        StrategyError: see `resolve` and `plan_of`.
         UnsupportedError: the strategy cannot run on this topology.
     """
     return plan_of(*resolve(name, params), step, topology)
@@ -324,13 +324,13 @@ MOST_COMBINATIONS = 1_000
 
 
 def alternatives(strategy: Strategy, fixed: Params) -> tuple[Params, ...]:
-    """Other values of tunable knobs that compute the same, each with the given parameters.
+    """Other values of tunable knobs with the same computed result, each with the given parameters.
 
     Args:
-        strategy: with the class of the given parameters.
-        given: snake_case.
+        strategy: strategy with the class of the given parameters.
+        fixed: parameters to keep, snake_case.
     Raises:
-        StrategyError: too many combinations.
+        StrategyError: there are too many combinations.
     """
     params = [p for p in strategy.params if p.tunable and p.name not in fixed]
     choices = [tuple(dict.fromkeys((p.default, *p.tunable))) for p in params]

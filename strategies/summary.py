@@ -79,7 +79,7 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
 
 
 def _reads(step: TrainGraph) -> dict[str, int]:
-    """Levels at which a replica reads each variable's value."""
+    """Number of levels at which a replica reads each variable's value."""
     by_name = step.graph.by_name
     crossing = {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
     levels, uses = levels_of(step.graph, crossing), resource_uses(step.graph)
@@ -93,7 +93,7 @@ def _reads(step: TrainGraph) -> dict[str, int]:
 
 
 def _only_read(step: TrainGraph, reads: Mapping[str, int], synced: Container[str]) -> set[str]:
-    """Variables that replicas read and no step writes, with their slots."""
+    """Variables that replicas read and no step writes, and their slots."""
     uses = resource_uses(step.graph)
     written = {v.slot_of or v.name for v in step.variables if set(uses[v.handle].writes) - {v.load}}
     only_read = {

@@ -1,4 +1,4 @@
-"""Errors of users' code as one line: the reason, and the line of the user's file that raised it."""
+"""One-line errors for users' code: the reason, and the line of the user's file that raised it."""
 
 import functools
 import re
@@ -38,7 +38,7 @@ _TERMINAL_STYLE: Final = re.compile("\x1b\\[[0-9;]*m")
 
 
 def reason_of(error: BaseException) -> str:
-    """Type and message of an error as one short line."""
+    """Type and message of an error, on one short line."""
     # Autograph puts a traceback into the message and may change the type; it keeps both here.
     message = getattr(getattr(error, "ag_error_metadata", None), "cause_message", None)
     if message is None:
@@ -49,17 +49,17 @@ def reason_of(error: BaseException) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Reason and line of an error in traced code, and the way out if a tensor had no value there."""
+    """Reason and line of an error in traced code, and advice if a tensor had no value there."""
     reason, line = reason_of(error), line_of_error(error)
     place = f"{reason} ({line})" if line else reason
     return f"{place}; {_VALUES_WAY_OUT}" if _OF_TRACED_TENSORS.search(reason) else place
 
 
 def graph_error(message: str) -> str:
-    """Error of a graph with the line of the user's file if it is known, else the node.
+    """Message of a graph's error with the line of the user's file, or the node if the line is unknown.
 
     Args:
-        message: TensorFlow's, or any other error's; the first line is used.
+        message: message of TensorFlow or of another error; the first line is used.
     """
     lines = message.strip().splitlines()
     reasons = [line.strip() for line in lines if line.strip() and not _is_before_reason(line)]
@@ -86,7 +86,7 @@ def users_line(frames: Iterable[Frame]) -> str:
     """`file.py:12` of the first frame in a user's file, empty if there is none.
 
     Args:
-        frames: innermost first.
+        frames: stack frames, innermost first.
     """
     return next((f"{_short_path(file)}:{line}" for file, line in frames if _is_users(file)), "")
 

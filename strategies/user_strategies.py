@@ -43,9 +43,9 @@ class EditedPlan:
     """A plan file as a strategy.
 
     Attributes:
-        where: beginning of each error line.
-        strategy: with the name for records and the class of its nodes.
-        params: knobs of the strategy that the plan was made with.
+        where: beginning of every error message.
+        strategy: strategy with the name for records and the class of its nodes.
+        params: knobs of the strategy that made the original plan.
     """
 
     where: str
@@ -73,7 +73,7 @@ class EditedPlan:
         return assembled(self.strategy, self.params, self.nodes, step, topology)
 
     def refusal(self, workload: str, replicas_per_task: tuple[int, ...]) -> str | None:
-        """Reason why it is not for this workload on these workers, None if it is."""
+        """Reason why the plan does not fit this workload on these workers, None if it does."""
         if workload != self.workload:
             return (
                 f"{self.where}: is for workload {self.workload!r}, got {workload!r}; make one with "
@@ -101,11 +101,11 @@ def read_plan(text: str, *, name: str, where: str) -> EditedPlan:
     """Read a plan file.
 
     Args:
-        text: JSON.
-        name: for records.
-        where: beginning of each error line.
+        text: plan as JSON.
+        name: name for records.
+        where: beginning of every error message.
     Raises:
-        StrategyError: not a plan, or contradicting knobs.
+        StrategyError: the text is not a plan, or knobs contradict each other.
     """
     try:
         parsed = json.loads(text, object_pairs_hook=_once)
@@ -136,7 +136,7 @@ def read_plan(text: str, *, name: str, where: str) -> EditedPlan:
 
 
 def _settled(document: _Document) -> tuple[Strategy, Mapping[str, ParamValue]]:
-    """The strategy that a plan was made with; a user's own needs no file here."""
+    """Strategy that made a plan; for a user's own strategy, its file is not needed."""
     made_with = next((s for s in STRATEGIES if s.name == document.strategy), None)
     if made_with is None:
         own = Strategy(
@@ -193,10 +193,10 @@ class Builder(Protocol):
     """A user's strategy: any class with these attributes; no base class is needed.
 
     Attributes:
-        name: kebab-case, for records and reports.
-        summary: one line.
+        name: name for records and reports, kebab-case.
+        summary: one-line description.
         strategy_class: `exact`, `bounded`, `statistical` or `control`.
-        params: knobs, given as `my_strategy.py:MyBuilder:key=value`.
+        params: knobs, set with `my_strategy.py:MyBuilder:key=value`.
     """
 
     name: str
@@ -205,7 +205,7 @@ class Builder(Protocol):
     params: Sequence[Param]
 
     def layout(self, step: StepSummary, topology: Topology, params: Params) -> Sequence[PlanNode]:
-        """Return a plan node for each variable; called only for more than one replica.
+        """Return one plan node per variable; called only for more than one replica.
 
         Args:
             params: all knobs by name, with defaults.
@@ -214,12 +214,12 @@ class Builder(Protocol):
 
 
 def strategy_of(returned: object, *, where: str) -> Strategy:
-    """Strategy of a user's builder.
+    """Make a strategy from a user's builder.
 
     Args:
-        where: `path.py:Builder`, beginning of the error line.
+        where: `path.py:Builder`, the beginning of the error message.
     Raises:
-        StrategyError: names what the builder lacks or has wrong.
+        StrategyError: an attribute of the builder is missing or wrong; the message names it.
     """
     builder = _checked(returned, where)
     _check_params(tuple(builder.params), where)
@@ -291,7 +291,7 @@ def _checked_layout(builder: Builder, where: str) -> Layout:
 
 
 def _check_types(node: PlanNode, where: str) -> None:
-    """Validate a node again: `model_copy` with changes accepts anything."""
+    """Validate a node again, because `model_copy` accepts any changes."""
     try:
         PlanNode.model_validate(node.model_dump(warnings=False))
     except ValidationError as error:

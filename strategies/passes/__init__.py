@@ -1,4 +1,4 @@
-"""Graph to graph, one idea each: `pass_order` says which carry out a plan, `run` applies them.
+"""Graph rewrites, one idea each: `pass_order` chooses those that carry out a plan, `run` applies them.
 
-A captured step and a topology come in, one worker's share of the transformed step goes out.
+Input: a captured step and a topology. Output: one worker's share of the transformed step.
 """

@@ -1,4 +1,4 @@
-"""The passes that carry out a plan, in their fixed order, each with the plans that need it."""
+"""The passes that carry out a plan, in their fixed order, each with a condition on the plan."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
@@ -110,7 +110,7 @@ _EQUAL_ON_ALL_TASKS = frozenset((MergeRows, FuseUpdates, HoistReads, PartitionVa
 
 
 def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
-    """The passes for one task; of a single replica's step nothing changes but its updates."""
+    """Passes for one task; for a single replica, only those that rewrite updates."""
     task_plan = TaskPlan(plan=plan, task=task)
     on_cores = TPU_PASSES if plan.device == "tpu" else CORE_PASSES
     alone = sum(plan.replicas_per_task) == 1
@@ -121,5 +121,5 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
 
 
 def n_shared(passes: Sequence[Pass]) -> int:
-    """Number of leading passes that make the same of a step on every task."""
+    """Number of leading passes with the same result on every task."""
     return sum(1 for _ in takewhile(lambda rewrite: type(rewrite) in _EQUAL_ON_ALL_TASKS, passes))

@@ -1,4 +1,4 @@
-"""Passes, and the running of them in order."""
+"""Passes, and running them in order."""
 
 import gc
 import time
@@ -16,7 +16,7 @@ from strategies.topology import Topology
 class Pass(Protocol):
     """A pure, deterministic rewriting of a train graph for one task.
 
-    Its only option is the plan. The same object comes back if nothing changes.
+    Its only option is the plan. It returns the same object if nothing changes.
     """
 
     name: ClassVar[str]
@@ -28,7 +28,7 @@ class Pass(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTiming:
-    """Cost of a pass: seconds, and nodes after it."""
+    """Cost of a pass: seconds, and number of nodes after it."""
 
     name: str
     seconds: float
@@ -53,9 +53,9 @@ def run_passes(
     """Apply passes one after the other.
 
     Args:
-        check: verify the graph after each pass; off where the time counts.
+        check: True verifies the graph after each pass; False saves the time.
     Raises:
-        GraphError: when a pass leaves a graph that breaks a rule; the note names the pass.
+        GraphError: a pass returned a graph that breaks a rule; the note names the pass.
     """
     timings = []
     for rewrite in passes:
@@ -75,7 +75,7 @@ def run_passes(
 
 @contextmanager
 def _collections_paused() -> Iterator[None]:
-    """A pass creates a graph of new objects without cycles, so that garbage collection would free nothing.
+    """Pause garbage collection: a pass creates many objects without cycles, and collection would free none.
 
     Python would start a full collection again and again as the graph grows, each over all that TensorFlow's
     modules hold: up to half of a pass's time, and more per node the larger the graph.

@@ -1,4 +1,4 @@
-"""A plan as the passes of one task see it, with the values that several of them derive from it."""
+"""A plan from the view of one task's passes, with values that several passes derive from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ Carrier: TypeAlias = Literal["servers", "collectives", "own transport"]
 
 @dataclass(frozen=True, kw_only=True)
 class TaskPlan:
-    """Demands of a plan on one task's graph; without slots, because derived values are kept."""
+    """Values that passes derive from a plan for one task; without slots, because they are cached."""
 
     plan: Plan
     task: int
@@ -37,7 +37,7 @@ class TaskPlan:
 
     @cached_property
     def aggregation(self) -> Aggregation | None:
-        """The rule that combines workers' gradients; None if they are summed."""
+        """Rule that combines workers' gradients; None if they are summed."""
         return self.plan.aggregation
 
     @property
@@ -47,7 +47,7 @@ class TaskPlan:
 
     @cached_property
     def own_faults(self) -> tuple[Fault, ...]:
-        """Faults that this task puts into its step, in the order in which they act on a gradient."""
+        """Faults that this task injects into its step, in the order in which they act on a gradient."""
         places = ("gradient", "batch")
         return tuple(f for f in self.faults if f.worker == self.task and f.place in places)
 
@@ -58,17 +58,17 @@ class TaskPlan:
 
     @cached_property
     def cuts(self) -> Mapping[str, Cut]:
-        """Trainable or slot → its ranges, of variables that are cut; slots are cut like their trainable."""
+        """Cut trainable or slot → its cut; slots are cut like their trainable."""
         return cuts_of(self.plan.nodes)
 
     @cached_property
     def merged_rows(self) -> frozenset[str]:
-        """Variables, uncut, whose rows of equal ids are summed."""
+        """Uncut variables whose rows of equal ids are summed."""
         return frozenset(node.variable for node in self.plan.nodes if node.merges_rows)
 
     @cached_property
     def nodes(self) -> tuple[PlanNode, ...]:
-        """Nodes of the plan, with the parts of a cut variable in its place."""
+        """Nodes of the plan, with a cut variable replaced by its parts."""
         return tuple(part for node in self.plan.nodes for part in parts_of(node))
 
     @cached_property
@@ -94,7 +94,7 @@ class TaskPlan:
 
     @cached_property
     def destinations(self) -> Mapping[str, int]:
-        """Variable → task that serves it, of those that replicas share."""
+        """Shared variable → task that serves it."""
         return {n.variable: n.destination for n in self.nodes if n.destination is not None}
 
     @cached_property
@@ -126,7 +126,7 @@ class TaskPlan:
 
     @cached_property
     def buckets(self) -> tuple[tuple[str, ...], ...]:
-        """Variables that travel together; those that travel now and then, apart from those of every step."""
+        """Buckets of variables that are sent together; periodic ones are apart from those of every step."""
         groups: dict[tuple[int, str], list[str]] = {}
         for node in self.nodes:
             if node.group is not None:
@@ -135,28 +135,28 @@ class TaskPlan:
 
     @cached_property
     def in_no_bucket(self) -> tuple[str, ...]:
-        """Variables whose rows of gradients TensorFlow gathers; a dense one among these travels alone."""
+        """Variables whose gradient rows TensorFlow gathers; a dense gradient among these is sent alone."""
         reduced = ("all-reduce", "hierarchical-all-reduce")
         return tuple(n.variable for n in self.nodes if n.group is None and n.synchronizer in reduced)
 
     @cached_property
     def hints(self) -> Mapping[str, str]:
-        """Variable → TensorFlow's implementation of its collective, where one is asked for."""
+        """Variable → TensorFlow's implementation of its collective, if the plan requests one."""
         return {n.variable: n.transport for n in self.nodes if n.transport in ("ring", "nccl")}
 
     @cached_property
     def on_own_transport(self) -> frozenset[str]:
-        """Variables of which values travel by the workers' own transport."""
+        """Variables whose values are sent by the workers' own transport."""
         return frozenset(n.variable for n in self.nodes if n.transport == "tcp")
 
     @cached_property
     def summed_on_own_transport(self) -> frozenset[str]:
-        """Variables whose contributions the workers' own transport itself adds up."""
+        """Variables whose contributions are summed by the workers' own transport itself."""
         return self.on_own_transport.difference(self.compressions("own transport"))
 
     @cached_property
     def weighed_on_own_transport(self) -> frozenset[str]:
-        """Variables whose weight the workers' own transport may apply to the complete sum.
+        """Variables whose weight may be applied to the complete sum by the workers' own transport.
 
         A compressor's residual has the weight of its gradient in the sum.
         """
@@ -167,14 +167,14 @@ class TaskPlan:
 
     @cached_property
     def owners(self) -> Mapping[str, int]:
-        """Variable → rank of the replica that alone updates it, of those that each replica has."""
+        """Variable that each replica has → rank of the single replica that updates it."""
         return {
             n.variable: n.owner for n in self.nodes if n.owner is not None and n.synchronizer == "all-reduce"
         }
 
     @cached_property
     def whole_gradients(self) -> frozenset[str]:
-        """Variables with an owner whose gradient every replica gets the sum of."""
+        """Variables with an owner whose summed gradient every replica gets."""
         return frozenset(n.variable for n in self.nodes if n.variable in self.owners and n.whole_gradient)
 
     @cached_property
@@ -183,12 +183,12 @@ class TaskPlan:
 
     @cached_property
     def scattered_by_collectives(self) -> Mapping[str, int]:
-        """Variable → rank of the one replica that gets the sum of its gradient, from TensorFlow."""
+        """Variable → rank of the only replica to get its summed gradient, by TensorFlow's collectives."""
         return {name: owner for name, owner in self._scattered.items() if name not in self.on_own_transport}
 
     @cached_property
     def scattered_by_own_transport(self) -> Mapping[str, int]:
-        """Variable → rank of the one replica that gets the sum of its gradient, from the workers' ring."""
+        """Variable → rank of the only replica to get its summed gradient, by the workers' ring."""
         return {
             name: owner for name, owner in self._scattered.items() if name in self.summed_on_own_transport
         }
@@ -198,7 +198,7 @@ class TaskPlan:
         return {name: owner for name, owner in self.owners.items() if name not in self.whole_gradients}
 
     def compressions(self, by: Carrier) -> Mapping[str, Compression]:
-        """Variable → compressor of its gradient, of those whose encodings travel so."""
+        """Variable → compressor of its gradient, for gradients that are sent encoded."""
         return {
             n.variable: n.compressor
             for n in self.nodes
@@ -207,7 +207,7 @@ class TaskPlan:
 
     @cached_property
     def rounded_on_wire(self) -> Mapping[str, Compression]:
-        """Variable → compressor of its gradient, of those that the workers' own transport rounds and sums."""
+        """Variable → compressor of its gradient, if the workers' own transport rounds and sums it."""
         return {
             n.variable: n.compressor for n in self.nodes if n.compressor is not None and is_rounded_on_wire(n)
         }

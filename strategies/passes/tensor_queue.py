@@ -1,4 +1,4 @@
-"""Queues of tensors, by which nodes of one task or several wait for each other: no time-outs, no polling."""
+"""Queues of tensors with which nodes of one or several tasks wait for each other, without polling."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ _SCALAR = Shape(())
 
 @dataclass(frozen=True, slots=True)
 class TensorQueue:
-    """Tensors that travel together between nodes, on any task, which find it by its shared name.
+    """Queue whose elements are several tensors, between nodes of any tasks, which share its name.
 
     Attributes:
-        types: of the tensors that one element has.
+        types: types of the tensors of one element.
     """
 
     handle: Node
@@ -31,11 +31,11 @@ class TensorQueue:
         capacity: int = -1,
         shapes: tuple[Shape, ...] = (),
     ) -> "TensorQueue":
-        """The queue of a name on a device.
+        """Make the queue of a name on a device.
 
         Args:
-            capacity: elements that it holds at most; never full unless given.
-            shapes: of the tensors; needed to put or take several elements at once.
+            capacity: maximum number of elements; -1 for no limit.
+            shapes: shapes of the tensors; needed to put or take several elements at once.
         """
         types = tuple(types)
         attrs: dict[str, Attr] = {
@@ -49,31 +49,31 @@ class TensorQueue:
 
     @classmethod
     def of_numbers(cls, name: str, device: str) -> "TensorQueue":
-        """The queue of int64 scalars of a name on a device."""
+        """Make a queue of int64 scalars."""
         return cls.of(name, (INT64,), device, shapes=(_SCALAR,))
 
     @classmethod
     def of_tokens(cls, name: str, device: str) -> "TensorQueue":
-        """The queue of a name on a device that holds one token, an int32 scalar."""
+        """Make a queue for one token, an int32 scalar."""
         return cls.of(name, (INT32,), device, capacity=1, shapes=(_SCALAR,))
 
     def put(self, name: str, refs: Sequence[str], after: Iterable[str] = ()) -> Node:
-        """A node that puts tensors in, as one element."""
+        """Node that puts tensors in as one element."""
         return self._node("QueueEnqueueV2", name, refs, after, {"Tcomponents": self.types, "timeout_ms": -1})
 
     def put_numbers(self, name: str, numbers: Sequence[int]) -> tuple[Node, Node]:
-        """A constant and a node that puts its numbers in, as an element each."""
+        """Constant and node that puts its numbers in, one element each."""
         values = const(f"{self.handle.name}/{name}_numbers", INT64, numbers, device=self.handle.device)
         attrs: dict[str, Attr] = {"Tcomponents": self.types, "timeout_ms": -1}
         return values, self._node("QueueEnqueueManyV2", name, [values.name], (), attrs)
 
     def take(self, name: str, after: Iterable[str] = ()) -> Node:
-        """A node that takes an element out once there is one; its outputs are the tensors."""
+        """Node that waits for an element and takes it; its outputs are the tensors."""
         attrs: dict[str, Attr] = {"component_types": self.types, "timeout_ms": -1}
         return self._node("QueueDequeueV2", name, [], after, attrs)
 
     def take_rest(self, name: str, after: Iterable[str]) -> tuple[Node, Node]:
-        """Nodes that take all elements out that are in; the latter has them."""
+        """Nodes that take all elements that are present; the last one returns them."""
         size = self._node("QueueSizeV2", f"{name}_size", [], after, {})
         attrs: dict[str, Attr] = {"component_types": self.types, "timeout_ms": -1}
         return size, self._node("QueueDequeueManyV2", name, [size.name], (), attrs)

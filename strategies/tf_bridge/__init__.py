@@ -1,1 +1,1 @@
-"""Between TensorFlow and the graph, both ways: conversion, types, float64, snippets, programs."""
+"""Conversion between TensorFlow and the graph: types, float64, snippets, programs."""

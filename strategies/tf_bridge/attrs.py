@@ -50,7 +50,7 @@ def attrs_from_proto(attrs: Mapping[str, attr_value_pb2.AttrValue]) -> dict[str,
 
 
 def fill_attrs(values: Mapping[str, attr_value_pb2.AttrValue], attrs: Mapping[str, Attr]) -> None:
-    """Fill a proto's empty map of attributes (which makes entries when they are read)."""
+    """Fill a proto's empty map of attributes (reading an entry creates it)."""
     for name, attr in attrs.items():
         fill_attr(values[name], attr)
 
@@ -112,7 +112,7 @@ def fill_attr(value: tf.compat.v1.AttrValue, attr: Attr) -> None:
     """Set an empty AttrValue.
 
     Raises:
-        GraphError: a value is of no kind that attributes have.
+        GraphError: an attribute cannot have a value of this kind.
     """
     if isinstance(attr, OpaqueAttr):
         value.ParseFromString(attr.proto)

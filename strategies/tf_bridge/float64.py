@@ -1,4 +1,4 @@
-"""A graph rewritten in float64, so that rounding hides no error in equivalence checks.
+"""Graphs rewritten in float64, so that rounding hides no error in equivalence checks.
 
 Every half, bfloat16 or float tensor becomes double (complex64 becomes complex128). Operations without a
 double form stay narrow between casts, under another name, so that each name keeps its meaning.
@@ -41,7 +41,7 @@ _WIDE |= {f"{narrow}_ref": DType(f"{wide}_ref") for narrow, wide in _WIDE.items(
 
 
 def widen(dtype: DType) -> DType:
-    """The double form of a floating type; other types stay."""
+    """Double form of a floating type; other types are unchanged."""
     return _WIDE.get(dtype, dtype)
 
 
@@ -92,7 +92,7 @@ _FLOAT = DType("float")
 
 
 def widest_attrs(op: str, op_def: op_def_pb2.OpDef, attrs: Mapping[str, Attr]) -> Mapping[str, Attr]:
-    """Attributes in double as far as the op can work in it."""
+    """Attributes in double, as far as the op supports it."""
     wide = widen_attrs(attrs)
     narrow: dict[str, Attr] = {}
     for attr_def in op_def.attr:
@@ -130,16 +130,16 @@ class Float64Error(StrategyError):
 
 
 def to_float64(graph: Graph, *, keep: Collection[str] = ()) -> Graph:
-    """Rewrite a graph and its library in double, with constants, feeds and variables.
+    """Rewrite a graph and its library in double, including constants, feeds and variables.
 
     Names keep their meaning, so that references stay valid. Constants and random draws are converted.
 
     Args:
-        keep: names of nodes that compute in their old types, between casts.
+        keep: names of nodes that compute in their original types, between casts.
     Returns:
-        the same object if nothing is floating.
+        The rewritten graph; the same object if it has no floating types.
     Raises:
-        Float64Error: an op is unknown, or one that stays narrow has reference types.
+        Float64Error: an op is unknown, or an op that stays narrow has reference types.
     """
     functions = {name: _function(f, graph.functions) for name, f in graph.functions.items()}
     nodes = _Body(functions=graph.functions, names=graph.by_name, keep=keep, in_function=False).rewrite(
@@ -190,7 +190,7 @@ class _Body:
     """Rewrite of a graph's nodes, or of a function's, where references name output arguments.
 
     Attributes:
-        moved: reference → its replacement, in functions only.
+        moved: reference → its replacement; used in functions only.
     """
 
     functions: Mapping[str, Function]
@@ -241,7 +241,7 @@ class _Body:
         return tuple(inputs), casts
 
     def _wide_outputs(self, node: Node, outputs: Sequence[OpTensor]) -> list[Node]:
-        """The narrow node under another name, and a node of its name that gives its outputs in double."""
+        """Narrow node under another name, and a node of its old name that returns its outputs in double."""
         narrow = replace(node, name=free_name(f"{node.name}/narrow", self.names))
         refs = [self._ref(narrow.name, output.arg, output.position, i) for i, output in enumerate(outputs)]
         if len(outputs) == 1:

@@ -1,7 +1,7 @@
-"""Bodies of functions as nodes of a graph, and back.
+"""Conversion between function bodies and nodes of a graph.
 
-A graph refers to an output by its number among all outputs of a node, a function's body by the op's name for
-it.
+A graph refers to an output by its number among all outputs of a node; a function body refers to it by the
+op's name for it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,12 +24,12 @@ def function_of(
     waits: Iterable[str],
     library: Library,
 ) -> Function:
-    """A function whose body are nodes of a graph.
+    """Make a function whose body consists of nodes of a graph.
 
     Args:
         inputs: argument → type, in order; nodes refer to arguments by these names.
         results: result → its reference and type, in order.
-        waits: nodes that run in each call.
+        waits: nodes to run in each call.
         library: functions that nodes may call.
     Raises:
         GraphError: an op is unknown.
@@ -60,7 +60,7 @@ def function_of(
 
 
 def body_of(function: Function, library: Library) -> tuple[tuple[Node, ...], Callable[[str], str]]:
-    """Nodes of a function's body as a graph's, without arguments, and a translation of references."""
+    """Nodes of a function's body in a graph's form, without arguments, and a translation of references."""
     by_name = {node.name: node for node in function.nodes}
     places: dict[str, dict[tuple[str, int], int]] = {}
 

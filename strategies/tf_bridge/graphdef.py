@@ -1,4 +1,4 @@
-"""GraphDef ↔ graph, lossless both ways: every field either has a plain form or travels as serialized bytes.
+"""GraphDef ↔ graph, lossless in both directions: unknown fields are preserved as serialized bytes.
 
 The way back writes the protobuf wire format of nodes itself: replicas share their attributes, so that each
 mapping of them is serialized once and a node costs one join of bytes, far less than filling in a NodeDef.
@@ -31,7 +31,7 @@ def graph_from_graphdef(graph_def: tf.compat.v1.GraphDef) -> Graph:
     """Convert a GraphDef without loss.
 
     Raises:
-        GraphError: two functions of the library have one name.
+        GraphError: two functions of the library have the same name.
     """
     extra = tf.compat.v1.GraphDef()
     extra.CopyFrom(graph_def)
@@ -143,7 +143,7 @@ class _SerializedAttrs(dict[int, bytes]):
 
 
 class _Chunks(dict[str, bytes]):
-    """Wire form of a string field, encoded once for each string."""
+    """Wire format of a string field, encoded once per string."""
 
     def __init__(self, tag: bytes) -> None:
         super().__init__()

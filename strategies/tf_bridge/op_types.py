@@ -1,4 +1,4 @@
-"""Types of operations' tensors, and the types that a step computes in."""
+"""Types of operations' tensors, and the types in which a step computes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -17,7 +17,7 @@ from strategies.tf_bridge.attrs import attr_from_proto, dtype_number, dtype_of
 
 
 class OpTensor(NamedTuple):
-    """One input or output of a node: the op's argument, its number there, and the type if known."""
+    """One input or output of a node: the op's argument, its index there, and the type if known."""
 
     arg: str
     position: int
@@ -32,7 +32,7 @@ def op_definition(op: str) -> op_def_pb2.OpDef | None:
 
 @cache
 def takes(op: str, attr: str, dtype: DType) -> bool:
-    """Return True if an op's definition and its CPU kernels, if any, allow a type for an attribute."""
+    """True if an op's definition, and its CPU kernels if any, allow a type for an attribute."""
     number = dtype_number(dtype)
     (attr_def,) = (a for a in op_def_registry.get(op).attr if a.name == attr)
     if attr_def.HasField("allowed_values") and number not in attr_def.allowed_values.list.type:
@@ -48,7 +48,7 @@ def takes(op: str, attr: str, dtype: DType) -> bool:
 
 
 def with_type_defaults(op_def: op_def_pb2.OpDef, attrs: Mapping[str, Attr]) -> Mapping[str, Attr]:
-    """Add default values of type and number attributes that the graph leaves out."""
+    """Add default values of type and number attributes that the graph omits."""
     left_out = {
         attr_def.name: attr_from_proto(attr_def.default_value)
         for attr_def in op_def.attr

@@ -23,14 +23,14 @@ def build_program(
     served: bool = True,
     n_waiting: int = 0,
 ) -> Program:
-    """Program of one task.
+    """Build the program of one task.
 
     Args:
-        step: after all passes for this task.
-        nodes_before: nodes of the captured graph, for the record.
-        alone: the program runs without the other tasks and holds all variables itself.
-        served: some task holds variables for all, so that other tasks may connect to this one.
-        n_waiting: see `strategies.planner`.
+        step: step after all passes for this task.
+        nodes_before: number of nodes of the captured graph, for the record.
+        alone: True if the program runs without the other tasks and holds all variables itself.
+        served: True if a task holds variables for all, so that other tasks may connect to this one.
+        n_waiting: maximum number of threads that wait for the ring, see `strategies.planner`.
     """
     replicas = topology.local_replicas(task)
     graph = spread_branches(prune(step.graph, step.roots()))

@@ -16,7 +16,7 @@ from strategies.tf_bridge.graphdef import graphdef_from_graph
 
 
 def on_own_devices(graph_def: tf.compat.v1.GraphDef) -> None:
-    """Name devices by type and number alone, in place, for a session without servers."""
+    """Rename devices to their type and number, in place, for a session without servers."""
     bodies = (function.node_def for function in graph_def.library.function)
     for node in itertools.chain(graph_def.node, *bodies):
         if node.device:
@@ -25,12 +25,12 @@ def on_own_devices(graph_def: tf.compat.v1.GraphDef) -> None:
 
 
 def context_of_all_gpus(logical: Mapping[Any, Sequence[tf.config.LogicalDeviceConfiguration]]) -> Context:
-    """Make a second eager context that has all GPUs of this process.
+    """Make a second eager context with all GPUs of this process.
 
-    Each GPU has one allocator in a process, which sessions, servers and contexts share.
+    A process has one allocator per GPU, which sessions, servers and contexts share.
 
     Args:
-        logical: devices of each physical GPU that is more than one.
+        logical: logical devices of each physical GPU that is split into several.
     Source:
         GPUProcessState::GetGPUAllocator in TensorFlow's gpu_process_state.cc; TFE_GetMemoryInfo.
     """
@@ -41,7 +41,7 @@ def context_of_all_gpus(logical: Mapping[Any, Sequence[tf.config.LogicalDeviceCo
 
 
 def named_graph(graph_def: tf.compat.v1.GraphDef) -> tf.Graph:
-    """Import a graph without Python objects for its operations; sessions know them by name.
+    """Import a graph without creating Python objects for its operations; sessions refer to them by name.
 
     Raises:
         tf.errors.InvalidArgumentError: TensorFlow refuses the graph.
@@ -52,7 +52,7 @@ def named_graph(graph_def: tf.compat.v1.GraphDef) -> tf.Graph:
 
 
 def add_named(graph: tf.Graph, graph_def: tf.compat.v1.GraphDef) -> None:
-    """Add nodes to a graph, as `named_graph` does; errors as there."""
+    """Add nodes to a graph like `named_graph`, with the same errors."""
     options: Any = c_api_util.ScopedTFImportGraphDefOptions()
     serialized = pywrap_tf_session.TF_NewBufferFromString(graph_def.SerializeToString())
     try:
@@ -65,9 +65,9 @@ def add_named(graph: tf.Graph, graph_def: tf.compat.v1.GraphDef) -> None:
 
 @cache
 def unoptimized_config() -> bytes:
-    """Serialized settings that run a function without TensorFlow's optimizers.
+    """Serialized settings that run a function without TensorFlow's graph optimizers.
 
-    These would process every function before its first call, for longer than many steps take.
+    The optimizers process every function before its first call, which takes longer than many steps.
     """
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
@@ -75,10 +75,10 @@ def unoptimized_config() -> bytes:
 
 
 def write_event_file(folder: Path, graph: Graph) -> None:
-    """Write a graph into a new folder for TensorBoard.
+    """Write a graph to a new folder for TensorBoard.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the folder cannot be written.
     """
     folder.mkdir(parents=True)
     try:

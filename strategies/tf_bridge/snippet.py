@@ -36,10 +36,10 @@ class Snippet:
     """A traced function.
 
     Attributes:
-        nodes: without the placeholders of the inputs.
-        inputs: names of those placeholders, in order.
-        outputs: tensor references, flat; `^node` for a returned operation.
-        sources: names of nodes without inputs from the snippet.
+        nodes: nodes without the placeholders of the inputs.
+        inputs: names of the inputs' placeholders, in order.
+        outputs: flat tensor references; `^node` for a returned operation.
+        sources: names of nodes that read no other node of the snippet.
     """
 
     name: str
@@ -51,13 +51,13 @@ class Snippet:
     def splice(
         self, prefix: str, inputs: Sequence[str], *, device: str = "", control: Sequence[str] = ()
     ) -> tuple[tuple[Node, ...], tuple[str, ...]]:
-        """Nodes under a prefix that read these inputs, and references of the outputs.
+        """Copy the nodes under a prefix, with these inputs; return them and the references of the outputs.
 
         Args:
             inputs: tensor references, one per placeholder.
-            device: of nodes that the function itself put on no device.
-            control: nodes that run before every node of the snippet; an input returned unchanged waits for
-                nothing.
+            device: device of nodes that the function does not place itself.
+            control: nodes to run before every node of the snippet; an input that is returned unchanged waits
+                for none.
         Raises:
             SnippetError: the number of inputs differs from the function's.
         """
@@ -82,14 +82,15 @@ def _prefixed(prefix: str, ref: str) -> str:
 
 
 def trace(fn: Callable[..., object], specs: tuple[TensorSpec, ...], **static: Hashable) -> Snippet:
-    """Nodes of a TensorFlow function of tensors, traced once per function, specs and static arguments.
+    """Trace a TensorFlow function, once per combination of function, specs and static arguments.
 
-    Tracing uses control flow of TensorFlow 1: library functions would start the eager context, and a worker
-    must have none before its server starts.
+    Tracing uses TensorFlow 1 control flow: library functions would start the eager context, and a worker must
+    have none before its server starts.
 
     Args:
-        fn: takes a tensor for each spec, and the static arguments by name; returns tensors or operations.
-        static: hashable values.
+        fn: function of one tensor per spec, and of the static arguments by name; returns tensors or
+            operations.
+        static: static arguments, hashable.
     Raises:
         SnippetError: the function makes library functions (`tf.function`) or returns other values.
     """
@@ -132,7 +133,7 @@ def _placeholder(name: str, spec: TensorSpec) -> tf.Tensor:
 
 @contextmanager
 def first_control_flow() -> Iterator[None]:
-    """Build branches and loops as nodes of the graph (TensorFlow 1) inside the context."""
+    """Build branches and loops as TensorFlow 1 nodes inside the context."""
     with _tracing:
         enabled = tf.compat.v1.control_flow_v2_enabled()
         tf.compat.v1.disable_control_flow_v2()

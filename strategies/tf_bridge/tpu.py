@@ -1,7 +1,7 @@
-"""TPU devices of this host under TensorFlow's TPUStrategy, and steps that each replica compiles.
+"""TPU devices of this host under TensorFlow's TPUStrategy, and steps compiled per replica.
 
-On TPUs TensorFlow makes one program of a replica's step, sums included. On CPUs, XLA compiles the segments
-between sums, and TensorFlow sums.
+On TPUs, TensorFlow compiles a replica's step into one program, including sums. On CPUs, XLA compiles the
+segments between sums, and TensorFlow sums.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,13 +28,13 @@ LOCAL = "local"
 
 
 class Resolver(Protocol):
-    """Finds a TPU system."""
+    """Resolver of a TPU system."""
 
     def get_tpu_system_metadata(self) -> object: ...
 
 
 class _Tpu(tf.distribute.TPUStrategy):  # type: ignore[misc]
-    """TPUStrategy that reports one replica to a step, but makes a copy for each device."""
+    """TPUStrategy that reports one replica to a step, but makes a copy for every device."""
 
     _makes_copies = False
 
@@ -59,10 +59,10 @@ def on_devices(resolver: Resolver, topology: TpuTopology, n_replicas: int) -> tf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TpuRuntime:
-    """TensorFlow's calls that only a host with TPUs answers.
+    """TensorFlow calls that work only on a host with TPUs.
 
     Attributes:
-        initialize: initialises devices, which clears their memory.
+        initialize: function that initialises the devices, which clears their memory.
     """
 
     resolve: Callable[[], Resolver]
@@ -83,7 +83,7 @@ def local_runtime() -> TpuRuntime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TpuSystem:
-    """Devices that are up."""
+    """Initialised devices."""
 
     strategy: tf.distribute.Strategy
     description: str
@@ -94,7 +94,7 @@ def bring_up(runtime: TpuRuntime, n_replicas: int, *, label: str, matmul: str) -
     """Bring up the TPU devices of this host, one per replica.
 
     Args:
-        label: of the plan's strategy, for messages.
+        label: label of the plan's strategy, for error messages.
         matmul: precision of float32 products in this process, `float32` or `bfloat16`.
     Raises:
         StrategyError: TensorFlow finds no TPU devices, or fewer than replicas.
@@ -143,11 +143,11 @@ _REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.
 
 
 class CompiledReplicas:
-    """Replicas of one host that make steps together, several in one run.
+    """Replicas of one host that run steps together, several steps per run.
 
     Args:
-        variables: name → the distributed variable, of all that the program takes.
-        loops_on_device: the replicas loop over a run's steps, not the host.
+        variables: name → distributed variable, for all variables of the program.
+        loops_on_device: True if replicas loop over a run's steps themselves, instead of the host.
     """
 
     def __init__(
@@ -168,10 +168,10 @@ class CompiledReplicas:
         self._run = tf.function(steps, autograph=False)
 
     def compile(self, batches: Sequence[Batch]) -> None:
-        """Compile a run before anything is timed; variables change, as by a run.
+        """Compile a run before anything is timed; it changes variables like a run.
 
         Raises:
-            UnsupportedError: TensorFlow does not compile the step for these devices.
+            UnsupportedError: TensorFlow cannot compile the step for these devices.
         """
         try:
             self(batches)
@@ -190,7 +190,7 @@ class CompiledReplicas:
         return tf.constant(component[None, replica.start : replica.stop])
 
     def __call__(self, batches: Sequence[Batch]) -> Array:
-        """Make a step on each of some placed batches; return losses [n_steps, n_replicas]."""
+        """Run one step per placed batch; return losses [n_steps, n_replicas]."""
         losses = self._run(self.joined(batches))
         return np.stack([loss.numpy() for loss in losses], axis=1)
 
@@ -254,10 +254,10 @@ class CompiledReplicas:
 def replicated_variables(
     distribution: tf.distribute.Strategy, captured: Sequence[Variable], values: Mapping[str, Array]
 ) -> dict[str, tf.Variable]:
-    """Variables with a copy per replica, by name.
+    """Create variables with one copy per replica, by name.
 
     Args:
-        values: name → initial value of every copy.
+        values: name → initial value of all copies.
     """
     variables = {}
     with distribution.scope():

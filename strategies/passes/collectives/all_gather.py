@@ -1,4 +1,4 @@
-"""All-gather of values: their owners give them to all other replicas, by collectives or a ring."""
+"""All-gather: owners send values to all other replicas, by TensorFlow's collectives or the ring."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -26,10 +26,10 @@ class GatheredValues:
     """Additions of one task to its step.
 
     Attributes:
-        values: copy of a variable → its value, which another replica has.
-        wholes: bucket → its members joined along their first axis, of contiguous ones.
-        done: nodes that run after the exchanges, of the ring once everything is given.
-        last_waits: the node that waits last for the ring, if any does.
+        values: copy of a variable → tensor of its value, which another replica owns.
+        wholes: bucket → tensor of its members, joined along their first axis; contiguous buckets only.
+        done: nodes that run after the exchanges; for the ring, once everything has been handed over.
+        last_waits: last node that waits for the ring, None without a ring.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -43,10 +43,10 @@ class GatheredValues:
 def gather_buckets(
     step: TrainGraph, owners: Mapping[str, int], buckets: Sequence[Sequence[str]]
 ) -> tuple[ShardBucket, ...]:
-    """Buckets of the new values that these owners give, one value for each update of a variable.
+    """Make the buckets of new values that these owners send, one value for each update of a variable.
 
     Args:
-        owners: variable → rank of the replica that alone updates it.
+        owners: variable → rank of the single replica that updates it.
         buckets: names of the variables of each bucket.
     """
     levels: dict[str, dict[int, None]] = {}
@@ -79,14 +79,14 @@ def gather_values(
     group_key: int,
     contiguous: AbstractSet[str] = frozenset(),
 ) -> GatheredValues:
-    """Nodes by which local replicas give the values that they own, and take those of others.
+    """Make the nodes by which local replicas send the values that they own and receive those of others.
 
     Args:
-        buckets: of TensorFlow's collectives. carried: of the workers' own transport.
-        own_values: copy of a variable → its value, of those that local replicas own.
-        hints: variable → TensorFlow's implementation for its bucket, `auto` unless given.
-        group_key: of all replicas, and of no other call for the same step.
-        contiguous: names of those carried whose members come as one tensor.
+        buckets: buckets of TensorFlow's collectives. carried: buckets of the workers' own transport.
+        own_values: copy of a variable → tensor of its value, for copies that local replicas own.
+        hints: variable → TensorFlow's implementation for its bucket, by default `auto`.
+        group_key: key of the group of all replicas, not used by another call for the same step.
+        contiguous: names of the `carried` buckets whose members arrive as one tensor.
     """
     gathered = GatheredValues()
     for level in sorted({bucket.level for bucket in carried}):
@@ -164,7 +164,7 @@ def _gather(
     keys: Mapping[str, int],
     hint: str,
 ) -> tuple[Sequence[Node], dict[Copy, str], str]:
-    """One replica's nodes, what it takes from others, and the node that runs after the exchange."""
+    """One replica's nodes, the values that it receives, and the node that runs after the exchange."""
     rank = replica.rank
     own = [m for m in bucket.members if m.owner == rank]
     snippet = trace(

@@ -36,7 +36,7 @@ _COLLECTIVE = "CollectiveReduceV2"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DenseAllReduce:
-    """Sum dense contributions over all members, a bucket at a time; those that are totals already stay."""
+    """Sum dense contributions over all members, a bucket at a time; complete sums stay unchanged."""
 
     name: ClassVar[str] = "dense-all-reduce"
     plan: TaskPlan
@@ -86,7 +86,7 @@ class DenseAllReduce:
         return contribute(graph, combined, added)
 
     def _in_turn(self, graph: TrainGraph, dense: Sequence[Boundary]) -> dict[str, Collective]:
-        """The collectives of all buckets by name, in the order in which backward has their gradients."""
+        """Collectives of all buckets by name, in the order in which backward produces their gradients."""
         boundary = {sync_prefix(b): b for b in dense}
         buckets = (*self.plan.buckets, *((variable,) for variable in self.plan.in_no_bucket))
 
@@ -101,7 +101,7 @@ class DenseAllReduce:
 class SparseAllGather:
     """Give every member all members' rows of each sparse gradient, in the order of their ranks.
 
-    Variables that replicas share are left to their servers, here as in `DenseAllReduce`.
+    Variables that replicas share are handled by their servers, as in `DenseAllReduce`.
     """
 
     name: ClassVar[str] = "sparse-all-gather"
@@ -155,9 +155,9 @@ def _gather(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DenseReduceScatter:
-    """Sum dense gradients over all replicas, each for the replica that owns the variable, a bucket at a time.
+    """Reduce-scatter dense gradients in buckets: only the replica that owns a variable gets its sum.
 
-    The others pass nothing on: their boundaries are gone afterwards.
+    The other replicas' boundaries are removed.
     """
 
     name: ClassVar[str] = "dense-reduce-scatter"
@@ -196,7 +196,7 @@ def _exchange(
     keys: Mapping[str, int],
     hint: str,
 ) -> tuple[Sequence[Node], dict[str, Contribution], str]:
-    """One replica's nodes, what flows into boundaries of what it owns, and the node that waits for all."""
+    """One replica's nodes, contributions to the boundaries that it owns, and the node that waits for all."""
     rank, n = replica.rank, topology.n_replicas
     members = [own[member.name] for member in bucket.members]
     snippet = trace(

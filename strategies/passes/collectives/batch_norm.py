@@ -1,4 +1,4 @@
-"""Statistics of the whole batch: each replica normalises by the mean and variance of all examples."""
+"""Synchronised batch norm: each replica normalises by the mean and variance of all examples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,15 +23,16 @@ Group: TypeAlias = Mapping[str, Sequence[Statistic]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncStatistics:
-    """Put the weighted sum over all replicas in the place of each replica's statistics.
+    """Replace each replica's statistics by their weighted sum over all replicas.
 
-    With weights w = n/B, a mean over the batch is m = Σ w·m_i. A replica's loss counts v in the batch's (w,
-    or 1 where losses are sums), so that the batch's gradient with respect to m is Σ v·g_i of what replicas
-    find, and a replica's with respect to m_i, in its own scale, is w/v of it: for means the same sum,
-    backward. A variance is taken about m, so that it is a mean like any other.
+    With weights w = n/B, the mean over the batch is m = Σ w·m_i. The batch's loss contains a replica's loss
+    with weight v (v = w, or 1 for summed losses), so the batch's gradient with respect to m is Σ v·g_i over
+    the replicas' gradients g_i. A replica's gradient with respect to m_i, in its own scale, is w/v of it: for
+    means this is the same sum, in the backward pass. A variance is computed around m, so that it is a mean
+    like any other.
 
-    Independent values travel together. A worker sums its replicas first, so that bytes do not
-    depend on how many it has.
+    Independent values are sent together. A worker sums its replicas first, so that the bytes do not depend on
+    their number.
     """
 
     name: ClassVar[str] = "sync-statistics"

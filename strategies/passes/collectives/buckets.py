@@ -1,4 +1,4 @@
-"""Buckets: tensors of one type that travel as one message, summed by all replicas or owned by one each."""
+"""Buckets: tensors of one type that are sent as one message, summed by all replicas or owned by one each."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ MAX_PIECES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """One bucket: boundaries of one type by name, and a name for each piece's key."""
+    """One bucket: boundaries of one type by name, and one key name per piece."""
 
     members: tuple[str, ...]
     key_names: tuple[str, ...]
@@ -35,11 +35,12 @@ def collectives(
     size_of: Callable[[Boundary], int] | None = None,
     hints: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Collective]:
-    """The collectives of all buckets by name: one for the small tensors of a type, one for each large one.
+    """Collectives of all buckets by name: one for the small tensors of a type, and one per large tensor.
 
     Args:
-        size_of: bytes that a boundary's part of a collective has; those of its tensor unless given.
-        hints: variable → implementation; what `IN_ORDER` would send one after the other stays in one piece.
+        size_of: function that returns a boundary's bytes in a collective; by default those of its tensor.
+        hints: variable → implementation; a message that `IN_ORDER` would send piece by piece stays in one
+            piece.
     """
     named: dict[str, Collective] = {}
     # Gradients of another level depend on an update, which waits for these.
@@ -91,10 +92,10 @@ def _n_bytes(boundary: Boundary) -> int:
 
 
 def static_dims(boundary: Boundary) -> tuple[int, ...]:
-    """The shape of what crosses a boundary.
+    """Static shape of the tensor that crosses a boundary.
 
     Raises:
-        StrategyError: a length of it is unknown.
+        StrategyError: one of its lengths is unknown.
     """
     dims = boundary.shape.dims
     if dims is None or -1 in dims:
@@ -106,21 +107,21 @@ def static_dims(boundary: Boundary) -> tuple[int, ...]:
 
 
 def row_shape(boundary: Boundary) -> Shape:
-    """The shape of the rows that cross a sparse gradient's boundary, however many.
+    """Shape of the rows that cross a sparse gradient's boundary; their number is free.
 
     Raises:
-        StrategyError: a length of the variable is unknown.
+        StrategyError: one of the variable's lengths is unknown.
     """
     return Shape((-1, *static_dims(boundary)[1:]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A tensor that travels, named alike on all replicas.
+    """Tensor to be sent, with the same name on all replicas.
 
     Attributes:
         owner: rank of the replica that updates the variable.
-        level: of the boundary that it crosses, or of the update that made it.
+        level: level of the boundary that it crosses, or of the update that computed it.
     """
 
     name: str
@@ -132,14 +133,14 @@ class Member:
 
     @classmethod
     def of(cls, name: str, b: Boundary, owner: int) -> "Member":
-        """Gradient that crosses a boundary."""
+        """Make the member for a gradient that crosses a boundary."""
         dims = static_dims(b)
         return cls(name=name, variable=b.variable, dtype=b.dtype, dims=dims, owner=owner, level=b.level)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardBucket:
-    """Tensors of one type and level that travel together."""
+    """Tensors of one type and level that are sent together."""
 
     name: str
     dtype: DType
@@ -151,7 +152,7 @@ class ShardBucket:
         return tuple(member.owner for member in self.members)
 
     def by_task(self, task_of: Mapping[int, int], n_tasks: int) -> tuple[tuple[Member, ...], ...]:
-        """The members that replicas of each task own.
+        """Members by the task whose replicas own them.
 
         Args:
             task_of: rank → task.
@@ -174,10 +175,10 @@ class ShardBucket:
 def shard_buckets(
     path: str, members: Iterable[Member], buckets: Sequence[Sequence[str]]
 ) -> tuple[ShardBucket, ...]:
-    """The members by bucket and type, in the order of the buckets.
+    """Sort members into buckets by type, in the order of the buckets.
 
     Args:
-        path: what the names of the exchanges start with.
+        path: prefix of the exchanges' names.
         buckets: names of the variables of each bucket.
     """
     by_variable: dict[tuple[str, int], dict[str, Member]] = {}
@@ -206,7 +207,7 @@ def encoded_buckets(
     compressions: Mapping[str, Compression],
     buckets: Sequence[Sequence[str]],
 ) -> Iterator[tuple[str, Collective, Compression]]:
-    """Buckets of gradients that are encoded alike: small payloads, however large their gradients are.
+    """Buckets of gradients with the same encoding: small payloads, however large their gradients are.
 
     Args:
         compressions: variable → compressor of its gradient.
@@ -223,5 +224,5 @@ def encoded_buckets(
 
 
 def _label(compression: Compression) -> str:
-    """The compressor and its options: one bucket may have two that differ in these alone."""
+    """Compressor and its options; buckets may differ in these alone."""
     return "-".join(str(value) for _, value in compression if value is not None)

@@ -1,4 +1,4 @@
-"""Values of variables that their owners alone keep: all replicas gather them before they read them."""
+"""Fully sharded variables: only owners store them, and all replicas gather them before they read them."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,8 @@ class GatheredJoins:
     """Nodes of a step that join the members of one bucket, all in the order of the gather.
 
     Attributes:
-        joins: names of those that join. reads: names of those that read members for them alone.
+        joins: names of the nodes that join members. reads: names of the nodes that read members only for
+            these.
     """
 
     joins: tuple[str, ...]
@@ -40,13 +41,13 @@ def gathered_joins(
     prior: Mapping[str, Sequence[str]],
     task_of: Mapping[int, int],
 ) -> dict[str, GatheredJoins]:
-    """Bucket → what joins its members, where forward takes them only to join them along their first axis.
+    """Bucket → nodes that join its members, if the forward pass only concatenates them along axis 0.
 
-    Tasks may differ, because the same bytes travel.
+    Tasks may differ in it, because the same bytes are sent.
 
     Args:
-        copies: all of the members that this task has.
-        prior: handle → nodes that read a copy before its update, where none reads it later.
+        copies: all copies of members on this task.
+        prior: handle → nodes that read a copy before its update, for copies that no node reads later.
         task_of: rank → task.
     """
     returned = set(step.returned())
@@ -99,11 +100,11 @@ def _takers(step: TrainGraph, reads: Collection[str]) -> set[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatherVariables:
-    """Give forward and backward the values that owners have when the step begins, in place of own copies.
+    """Let forward and backward use the owners' values at the start of the step instead of own copies.
 
-    A gather needs owners' variables alone, so that all begin with the step and travel while layers that have
-    their values compute. Whole values are tensors, which live until their last use. `ShardUpdates` takes out
-    the copies, which only their updates use then.
+    A gather needs only the owners' variables, so all gathers start with the step and overlap with the
+    computation of layers that already have their values. Whole values are tensors, which live until their
+    last use. `ShardUpdates` removes the copies, which then only their updates use.
 
     Source:
         Rajbhandari et al. 2020, ZeRO, arXiv:1910.02054, section 5.3.
@@ -113,10 +114,10 @@ class GatherVariables:
     plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step in which local replicas take what others keep.
+        """Return the step in which local replicas use the values that others own.
 
         Raises:
-            StrategyError: a variable is read after its update, or not by its value alone.
+            StrategyError: a variable is read after its update, or used in another way than by its value.
         """
         plan = self.plan
         copies = [v for v in graph.variables if v.name in plan.gathered]
@@ -177,10 +178,10 @@ class GatherVariables:
 def _prior_reads(
     graph: TrainGraph, copies: Sequence[Variable], gathered: Sequence[Variable]
 ) -> Mapping[str, tuple[str, ...]]:
-    """Handle → nodes that read a copy before its update, of copies that none reads later.
+    """Handle → nodes that read a copy before its update, for copies that no node reads later.
 
     Args:
-        taken: those whose values others keep.
+        gathered: variables whose values other replicas own.
     """
     prior = prior_reads(graph, copies)
     for v in gathered:
@@ -195,11 +196,11 @@ def _prior_reads(
 def _whole_nodes(
     graph: TrainGraph, joins: Mapping[str, GatheredJoins], wholes: Mapping[str, str], own: AbstractSet[str]
 ) -> dict[str, Node]:
-    """Name → the node in its place, of those that join what comes joined, and of their reads.
+    """Name → replacement of the node, for joins of a gathered bucket and the reads that they need.
 
     Args:
-        wholes: bucket → the tensor of its members.
-        own: reads of what this task keeps, which stay.
+        wholes: bucket → tensor of its members.
+        own: reads of the variables that this task owns, which stay.
     """
     by_name = graph.graph.by_name
     changed = {}
@@ -219,10 +220,10 @@ def _whole_nodes(
 
 
 def _after_reads(graph: TrainGraph, nodes: Iterable[Node], reads: Mapping[str, Node]) -> Iterator[Node]:
-    """The nodes, of which those that write a variable come after the read of what others are given.
+    """Nodes, with every write of a variable waiting for the read of the value that others receive.
 
     Args:
-        reads: handle → the read.
+        reads: handle → read node.
     """
     uses, loads = resource_uses(graph.graph), {v.load for v in graph.variables}
     before: dict[str, list[str]] = {}

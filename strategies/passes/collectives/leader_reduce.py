@@ -12,9 +12,9 @@ from strategies.topology import Topology
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaderReduce:
-    """Let the first replica of this task contribute what all of its replicas do, and the others nothing.
+    """Sum the contributions of a task's replicas into its first replica's, the leader's.
 
-    For variables on servers the task sends one contribution in any case.
+    Tasks always send a single contribution for variables on servers.
     """
 
     name: ClassVar[str] = "leader-reduce"
@@ -41,7 +41,7 @@ class LeaderReduce:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaderBroadcast:
-    """Feed the leader's boundary values into those of the task's other replicas as well."""
+    """Copy the leader's boundary values to the task's other replicas."""
 
     name: ClassVar[str] = "leader-broadcast"
     plan: TaskPlan
@@ -56,7 +56,7 @@ class LeaderBroadcast:
 
 
 def _others(graph: TrainGraph, totals: Mapping[str, Contribution]) -> dict[str, Contribution]:
-    """Boundary → its total, for those that do not have it yet."""
+    """Boundary → its total, for boundaries that do not have it yet."""
 
     def lacks(b: Boundary) -> bool:
         return b.contributions != (totals[captured_name(b)],)

@@ -1,4 +1,4 @@
-"""Replicas that update by themselves, and whose variables become their average now and then."""
+"""Local SGD: replicas update independently, and their variables are averaged periodically."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -19,16 +19,16 @@ _COUNT = StateSpec(name="steps", dims=(), dtype="int64")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AverageVariables:
-    """Now and then replace variables, after all updates, by the mean of what replicas have.
+    """Periodically replace variables, after all updates, by their mean over replicas.
 
-    That is in the first step and every `period`-th after it. In the first, because TensorFlow's workers agree
-    on a number for their steps when one asks the leader for its first; had the leader gone on by then, their
-    collectives would wait for each other for ever.
+    The first step averages, and every `period`-th step after it. The first step must: TensorFlow's workers
+    agree on a number for their steps when one of them asks the leader for its first number. If the leader had
+    already continued by then, their collectives would wait for each other forever.
 
-    Each replica keeps its gradients, slots and new state to itself. In their place the values of variables
-    cross a boundary, which later passes weigh and combine like any other; whatever they add is left out in
-    the steps between. A mean is by examples; of a variable whose rule says so the first replica's value is
-    taken.
+    Each replica keeps its gradients, slots and new state to itself. The values of variables cross a boundary
+    instead, which later passes weight and combine like any other; the nodes that they add do not run in the
+    steps between. The mean is weighted by examples; if a variable's rule is first-replica, that replica's
+    value is used.
     """
 
     name: ClassVar[str] = "average-variables"
@@ -60,9 +60,9 @@ class AverageVariables:
         )
 
     def _gate(self, graph: TrainGraph, topology: Topology) -> tuple[StateVariable, str, str, list[Node]]:
-        """The count of steps, its next value, the node that runs in every `period`-th step, and all nodes.
+        """Step count, its next value, the node that runs in every `period`-th step, and all nodes.
 
-        The node that runs now and then comes after all that this task's replicas update.
+        The periodic node runs after all updates of this task's replicas.
         """
         host = topology.host_device(self.plan.task)
         by_name = graph.graph.by_name

@@ -1,4 +1,4 @@
-"""Members of collectives, and the keys by which they find each other: equal on every task."""
+"""Members of collectives, and the keys that identify them: equal on every task."""
 
 import zlib
 from collections.abc import Iterable
@@ -27,30 +27,30 @@ _N_RANGES = ((1 << 31) - _FIXED_KEYS) // ROWS_PER_RANGE
 
 
 def pair_group_key(one: int, other: int, n_replicas: int) -> int:
-    """The key of the group of two replicas, given by rank."""
+    """Key of the group of two replicas, given by rank."""
     return _FIRST_PAIR + min(one, other) * n_replicas + max(one, other)
 
 
 def instance_keys(names: Iterable[str]) -> dict[str, int]:
-    """A key for each all-reduce; names that collide move on to the next free key, in sorted order."""
+    """One key per all-reduce; names that collide move on to the next free key, in sorted order."""
     return _assign(names, _FIXED_KEYS // 2 - 1)
 
 
 def length_keys(names: Iterable[str]) -> dict[str, int]:
-    """A key for each gather of lengths, out of other keys than the all-reduces'."""
+    """One key per gather of lengths, from another range than the all-reduces' keys."""
     return {name: _FIXED_KEYS // 2 + key for name, key in _assign(names, _FIXED_KEYS // 4 - 1).items()}
 
 
 def compressed_keys(names: Iterable[str]) -> dict[str, int]:
-    """A key for each collective of compressed gradients, out of other keys than those of the others."""
+    """One key per collective of compressed gradients, from a range of their own."""
     return {name: _FIXED_KEYS // 4 * 3 + key for name, key in _assign(names, _FIXED_KEYS // 4 - 1).items()}
 
 
 def key_ranges(names: Iterable[str]) -> dict[str, int]:
-    """First key of a range of `ROWS_PER_RANGE` keys for each collective whose length changes.
+    """First key of a range of `ROWS_PER_RANGE` keys, for each collective of varying length.
 
     Raises:
-        StrategyError: when there are more names than ranges.
+        StrategyError: there are more names than ranges.
     """
     return {
         name: _FIXED_KEYS + (slot - 1) * ROWS_PER_RANGE for name, slot in _assign(names, _N_RANGES).items()
@@ -79,8 +79,8 @@ class Members:
     """The members of a step's collectives.
 
     Attributes:
-        ranks: of the replicas that take part.
-        group: how many they are, and the key of their group.
+        ranks: ranks of the participating replicas.
+        group: number of members, and key of their group.
     """
 
     ranks: tuple[int, ...]
@@ -88,10 +88,10 @@ class Members:
 
     @classmethod
     def of(cls, topology: Topology, between: Between) -> "Members":
-        """Those between whom values are exchanged.
+        """Members that exchange values.
 
         Raises:
-            StrategyError: there is one.
+            StrategyError: there is only one.
         """
         replicas = topology.replicas()
         ranks = tuple(r.rank for r in replicas if between == "replicas" or r.local == 0)
@@ -105,5 +105,5 @@ class Members:
         return cls(ranks=ranks, group=(len(ranks), key))
 
     def local(self, topology: Topology, task: int) -> tuple[Replica, ...]:
-        """Those of one task."""
+        """Members of one task."""
         return tuple(r for r in topology.local_replicas(task) if r.rank in self.ranks)

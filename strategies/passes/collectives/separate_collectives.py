@@ -1,4 +1,4 @@
-"""Collectives in runs of their own, where a step's run involves other tasks."""
+"""Collectives in separate session runs, for steps whose run involves other tasks."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -14,12 +14,12 @@ _INT32 = DType("int32")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeparateCollectives:
-    """Run collectives beside the step, in a run that involves this task alone.
+    """Run collectives beside the step, in a run that involves only this task.
 
-    Runs with collectives have one number on all tasks, by which members find each other. When such a run
-    ends, TensorFlow drops all state under its number on every task involved: a step that also reads from
-    a server there would take that server's own step down with it. So each collective gets its input, and the
-    step its result, through queues on the task.
+    Runs with collectives have the same number on all tasks, by which members find each other. When such a run
+    ends, TensorFlow drops all state under its number on every task involved: if the step also reads from a
+    server, the server's own step would fail. Each collective therefore gets its input, and the step its
+    result, through queues on the task.
     """
 
     name: ClassVar[str] = "separate-collectives"
@@ -50,7 +50,7 @@ class SeparateCollectives:
 
 
 def _apart(node: Node, varying: list[int], host: str) -> list[Node]:
-    """A collective between two queues; the step's input has the collective's name."""
+    """Collective between two queues; the step's input has the collective's name."""
     dtype = node.attrs["T"]
     assert isinstance(dtype, DType)
     refs = list(node.data_inputs)

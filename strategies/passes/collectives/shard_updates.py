@@ -1,4 +1,4 @@
-"""Updates made by one replica each, which gives the others the new values."""
+"""Sharded updates: one replica updates each variable and sends the new value to the others."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -20,11 +20,11 @@ _READY = frozenset({"Const", "Placeholder", "VarHandleOp"})
 
 
 class Waits:
-    """Lets nodes that waited for removed ones wait for what those came after.
+    """Replaces waits for removed nodes by waits for the nodes that preceded them.
 
     Args:
-        removed: nodes of the graph that are no more.
-        instead: removed node → the one that does its work now.
+        removed: removed nodes of the graph.
+        instead: removed node → node that replaces it.
     """
 
     def __init__(self, graph: Graph, removed: AbstractSet[str], instead: Mapping[str, str]) -> None:
@@ -34,10 +34,10 @@ class Waits:
         self._known_waits: dict[tuple[str, bool], tuple[str, ...]] = {}
 
     def of(self, node: Node, *, for_others: bool) -> Node:
-        """A node that is kept; the same object unless it waited for a removed one.
+        """Return a remaining node with its new waits; the same object unless it waited for a removed one.
 
         Args:
-            for_others: it waits for what is done instead, too. Nodes that this in turn waits for must not.
+            for_others: True if it also waits for replacements. Nodes that a replacement waits for must not.
         """
         if self._removed.isdisjoint(node.control_inputs):
             return node
@@ -49,7 +49,7 @@ class Waits:
         return replace(node, inputs=(*node.data_inputs, *after(names)))
 
     def before(self, names: Iterable[str], within: Collection[str]) -> tuple[str, ...]:
-        """Kept nodes that removed ones came after directly; nodes of `within` are one with them."""
+        """Remaining nodes that directly precede removed ones; nodes of `within` count as one with them."""
         remaining, _ = self._walk(names, within)
         return remaining
 
@@ -61,7 +61,7 @@ class Waits:
         return self._known_waits[name, for_others]
 
     def _walk(self, names: Iterable[str], within: Collection[str]) -> tuple[tuple[str, ...], list[str]]:
-        """Kept nodes that these need through nodes of `within`, by name, and what was passed on the way."""
+        """Remaining nodes that these need through nodes of `within`, by name, and the nodes on the way."""
         passed: dict[str, None] = {}
         before: set[str] = set()
         waiting = list(names)
@@ -80,27 +80,27 @@ class Waits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardUpdates:
-    """Leave the update of each variable, and its slots, to one replica; the others get its new value.
+    """Let one replica update each variable and its slots; the others receive the new value.
 
-    Every replica keeps a copy of every variable but of those that are gathered, and makes the updates that
-    have no owner. New values travel a bucket at a time, as soon as they are made.
+    Every replica has a copy of every variable except the gathered ones, and makes the updates that have no
+    owner. New values are sent in buckets, as soon as they are computed.
     """
 
     name: ClassVar[str] = "shard-updates"
     plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step in which local replicas update what they own.
+        """Return the step in which local replicas update the variables that they own.
 
         Raises:
-            StrategyError: what all replicas compute reads something that one of them alone has.
+            StrategyError: a value that all replicas compute depends on one that only a single replica has.
         """
         Members.of(topology, "replicas")  # refuses a group of one
         return _ShardedStep(self.plan, graph, topology).step()
 
 
 class _ShardedStep:
-    """The step of one task: its replicas update what they own, and are given what others own."""
+    """Step of one task: its replicas update the variables that they own, and receive the others."""
 
     def __init__(self, plan: TaskPlan, graph: TrainGraph, topology: Topology) -> None:
         self._plan = plan
@@ -184,7 +184,7 @@ class _ShardedStep:
         return self._graph.graph.by_name[self._copies[region.variable, region.rank].handle]
 
     def _not_needed(self, update: set[str]) -> set[str]:
-        """Nodes of the update side that nothing here needs: what others make, and what leads there only."""
+        """Nodes of the update side not needed here: other replicas' updates, and inputs of these alone."""
         graph = self._graph.graph
         theirs = {target for region in self._elsewhere for target in region.targets}
         outside = set(graph.by_name) - update
@@ -239,7 +239,7 @@ class _ShardedStep:
         }
 
     def _read_before(self, reads: Mapping[Copy, Node]) -> dict[str, list[str]]:
-        """Assignment → the reads of what the variable's earlier updates have made, which come before it."""
+        """Assignment → reads of the variable's earlier updates, which must precede it."""
         earlier_reads: dict[str, list[str]] = {}
         for region in self._own:
             for level in range(1, region.level):
@@ -254,7 +254,7 @@ class _ShardedStep:
         return gather_buckets(self._graph, owners, self._plan.buckets)
 
     def _writes(self) -> dict[tuple[str, int], list[str]]:
-        """Handle and level → the assignments that are made here of it."""
+        """Handle and level → assignments made here."""
         assignments: dict[tuple[str, int], dict[str, None]] = {}
         for region in self._own:
             for target in region.targets:

@@ -1,8 +1,8 @@
-"""Exchanges by the workers' own ring, which moves vectors while the step goes on.
+"""Exchanges by the workers' own TCP ring, which sends vectors while the step continues.
 
-An exchange gives vectors to the ring, takes what comes, and may give again. In each round all exchanges give
-before the step waits for any of them: a wait holds one of the threads that backward runs on, and all workers
-could end up waiting.
+An exchange hands vectors to the ring, takes the results, and may continue. In each round all exchanges hand
+over their vectors before the step waits for any of them: a wait holds one of the threads that the backward
+pass runs on, and all workers could end up waiting.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ class Turn:
     """One turn of an exchange.
 
     Attributes:
-        nodes: nodes that give to the transfer and do not wait.
+        nodes: nodes that hand tensors to the transfer without waiting.
         take: nodes that wait for the received tensors; None if this worker receives none.
     """
 
@@ -58,12 +58,12 @@ def give(
     *,
     comes: Sequence[Sequence[Dims]],
 ) -> Turn:
-    """Give the sum of what a worker's replicas have.
+    """Hand the sum over a worker's replicas to the ring.
 
     Args:
         replicas: tensors of each replica, share after share.
         shares: shapes of the tensors in each share.
-        comes: shapes of the tensors in each vector that comes.
+        comes: shapes of the tensors in each received vector.
     """
     number = dtype_number(dtype)
     snippet = trace(
@@ -79,10 +79,10 @@ def give(
 
 
 def give_rows(transfer: Transfer, gradients: Sequence[Sequence[Boundary]], host: str) -> Turn:
-    """Give the rows of a worker's replicas; rows and ids of each gradient come, those of all workers.
+    """Hand the rows of a worker's replicas to the ring; rows and ids of all workers are received.
 
     Args:
-        gradients: boundary of each replica, of each sparse gradient.
+        gradients: for each sparse gradient, the boundary of each replica.
     """
     specs: list[TensorSpec] = []
     tensors: list[str] = []
@@ -105,13 +105,13 @@ def give_rows(transfer: Transfer, gradients: Sequence[Sequence[Boundary]], host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried(Generic[_Result]):
-    """Exchanges of one task that have been carried out.
+    """Result of one task's exchanges.
 
     Attributes:
-        transfers: in their order.
-        results: of all exchanges, by name.
-        handed_over: node after which everything has been handed over for the first time.
-        last: node that waits last.
+        transfers: transfers in their order.
+        results: results of all exchanges, by name.
+        handed_over: node that runs once the first round is handed over.
+        last: last node that waits.
     """
 
     transfers: tuple[Transfer, ...]
@@ -127,11 +127,11 @@ def carry_out(
     nodes: list[Node],
     after: Iterable[str] = (),
 ) -> Carried[_Result]:
-    """Carry exchanges out side by side.
+    """Carry out exchanges concurrently.
 
     Args:
-        rounds: name of the node at which everything has been given, for each round.
-        nodes: takes the nodes of the ring; exchanges add their own as they go on.
+        rounds: for each round, name of the node that runs once everything is handed over.
+        nodes: list to which the ring's nodes are added; exchanges add their own to it.
         after: nodes that wait for earlier exchanges, so that a step waits for one at a time.
     """
     running = [(exchange, next(exchange)) for exchange in exchanges]
@@ -169,12 +169,12 @@ def carry_out(
 
 
 def ahead(own: Iterable[Transfer], others: Iterable[Transfer]) -> tuple[Transfer, ...]:
-    """The transfers of a step in their order: by level, and of each level these before the others."""
+    """Transfers of a step in order: by level, and `own` before `others` within a level."""
     return tuple(sorted((*own, *others), key=attrgetter("level")))
 
 
 def _calling(token: str, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Nodes with the token of their call of Python: a function is traced once for all tokens."""
+    """Nodes with the token of their Python call: a function is traced once for all tokens."""
     return tuple(
         replace(node, attrs={**node.attrs, "token": token.encode()}) if node.op == "PyFunc" else node
         for node in nodes
@@ -183,11 +183,11 @@ def _calling(token: str, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TcpAllReduce:
-    """Sum the contributions of these variables over all workers, a vector at a time; of rows, gather all.
+    """Sum the contributions of these variables over all workers in vectors; rows are gathered.
 
-    A worker's replicas are summed on its host first, of sparse gradients the rows of equal ids, which the
-    update merges once more over workers. The ring applies a weight that contributions still have. Of a sum
-    that one replica alone gets, the boundaries of all others are gone afterwards.
+    A worker's replicas are first summed on its host; rows of sparse gradients with equal ids are summed as
+    well, and the update merges them again over workers. The ring applies weights that contributions still
+    have. If a single replica gets a sum, the boundaries of all others are removed.
     """
 
     name: ClassVar[str] = "tcp-all-reduce"
@@ -243,7 +243,7 @@ class TcpAllReduce:
 
 
 def _is_owned(b: Boundary, owners: Mapping[str, int]) -> bool:
-    """Return True if one replica alone gets the sum; rows go to all."""
+    """True if a single replica gets the sum; rows go to all."""
     return b.variable in owners and b.indices is None
 
 
@@ -253,7 +253,7 @@ _Planned: TypeAlias = tuple[int, tuple[str, ...], Exchange[Crossing]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sums:
-    """The exchanges of one task, by the names that boundaries have on all replicas."""
+    """Exchanges of one task, by the names of boundaries, which are equal on all replicas."""
 
     plan: TaskPlan
     topology: Topology
@@ -269,7 +269,7 @@ class _Sums:
         return [replica.rank for replica in self.replicas]
 
     def by_level(self, graph: TrainGraph) -> dict[int, list[Exchange[Crossing]]]:
-        """Level → its exchanges, in the order in which backward has all of their gradients."""
+        """Level → its exchanges, in the order in which the backward pass completes their gradients."""
         first = min((rank for _, rank in self.brought), default=None)
         one = {name: b for (name, rank), b in self.brought.items() if rank == first}
         owners = self.plan.scattered_by_own_transport
@@ -281,7 +281,7 @@ class _Sums:
         return {level: [p[2] for p in ordered if p[0] == level] for level in sorted({p[0] for p in ordered})}
 
     def _for_all(self, dense: Mapping[str, Boundary]) -> Iterator[_Planned]:
-        """Sums that every worker gets: of the small tensors of a bucket, and of each large one."""
+        """Sums for every worker: one of the small tensors of a bucket, and one per large tensor."""
         wires = self.plan.wire_types
 
         def wire_bytes(b: Boundary) -> int:
@@ -300,7 +300,7 @@ class _Sums:
                 yield first.level, collective.members, exchange
 
     def _for_owners(self, dense: Mapping[str, Boundary]) -> Iterator[_Planned]:
-        """Sums of which each worker gets those of variables that its replicas own, one for each bucket."""
+        """Sums that are scattered to the workers whose replicas own the variables, one per bucket."""
         owners, topology = self.plan.scattered_by_own_transport, self.topology
         task_of = {replica.rank: replica.task for replica in topology.replicas()}
         for factor in dict.fromkeys(map(_weight, dense.values())):
@@ -321,7 +321,7 @@ class _Sums:
                 yield bucket.level, tuple(chain(*names)), exchange
 
     def _rows(self, sparse: Mapping[str, Boundary]) -> Iterator[_Planned]:
-        """Rows of all workers: the sparse boundaries of a bucket, of any types, travel together."""
+        """Rows of all workers: the sparse boundaries of a bucket, of any types, are sent together."""
         levels = sorted({b.level for b in sparse.values()})
         for level, (i, bucket) in product(levels, enumerate(self.plan.buckets)):
             names = tuple(
@@ -337,10 +337,11 @@ class _Sums:
     def _sum(
         self, transfer: Transfer, dtype: DType, shares: Sequence[Sequence[str]], state: Sequence[str]
     ) -> Exchange[Crossing]:
-        """A sum over all workers.
+        """Sum over all workers.
 
         Args:
-            shares: boundaries in each vector that a worker gives. kept: boundaries whose sums come here.
+            shares: boundaries in each vector that a worker sends. state: boundaries whose sums this worker
+                receives.
         """
         first = self.ranks[0]
         shapes = [[self.brought[name, first].shape for name in share] for share in shares]

@@ -1,1 +1,1 @@
-"""Gradients in a smaller form between tasks, and what compressors remember."""
+"""Compressed gradients between tasks, and the state of compressors."""

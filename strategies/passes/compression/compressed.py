@@ -1,7 +1,7 @@
 """Compressed exchanges: sums of encoded gradients over replicas or workers, and pushes to servers.
 
-TensorFlow's collectives or the workers' ring carry encodings. Both sum factors where a compressor makes them,
-and gather payloads of words otherwise; values in a smaller type are summed on their way.
+Encodings are sent by TensorFlow's collectives or the workers' ring. Both sum the factors of a low-rank
+compressor, and gather word payloads; values in a smaller type are summed on the network.
 """
 
 from collections.abc import Sequence
@@ -83,9 +83,9 @@ class CompressedAllReduce:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundedGradients:
-    """Round each gradient to its type on the wire, and keep what that loses where the next one gets it.
+    """Round each gradient to its type on the network, and keep the rounding error for the next one.
 
-    The ring rounds what it sends: nothing is lost then but in sums.
+    The ring rounds what it sends; after this pass only its sums lose precision.
     """
 
     name: ClassVar[str] = "rounded-gradients"
@@ -143,7 +143,7 @@ class CompressedTcpAllReduce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LocalGradients:
-    """Gradients of one task's members that the ring carries encoded."""
+    """Gradients of one task's members that the ring sends encoded."""
 
     encoders: Encoders
     members: Members
@@ -172,7 +172,7 @@ class _LocalGradients:
         return exchange(name, gradients, codec)
 
     def _payloads(self, name: str, gradients: Sequence[str], codec: Codec) -> Exchange[str]:
-        """Gather payloads of words; each worker decodes those of all members once, in the order of ranks."""
+        """Gather word payloads; each worker decodes those of all members once, in the order of ranks."""
         first = self.of(gradients, self.replicas[0])
         lengths = [self._n_words(b) for b in first]
         own = [
@@ -204,7 +204,7 @@ class _LocalGradients:
         return payload_bytes(static_dims(b), b.dtype, self.encoders.compressions[b.variable]) // WORD_BYTES
 
     def _factors(self, name: str, gradients: Sequence[str], _codec: Codec) -> Exchange[str]:
-        """Sum both factors of gradients over all workers, the second of which is made of the first."""
+        """Sum both factors of gradients over all workers; the second factor is computed from the first."""
         n, host, replicas, encoders = len(gradients), self.host, self.replicas, self.encoders
         local = [self.of(gradients, replica) for replica in replicas]
         states = [
@@ -269,7 +269,7 @@ def _dims(factor: StateVariable) -> Dims:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompressedPush:
-    """Encode on the worker what it pushes, and decode it on the server, which adds decoded values up."""
+    """Encode pushes on the worker and decode them on the server, which adds up the decoded values."""
 
     name: ClassVar[str] = "compressed-push"
     plan: TaskPlan

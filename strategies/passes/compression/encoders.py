@@ -1,4 +1,4 @@
-"""Encoders of gradients: which gradients have one, their state between steps, and nodes that encode."""
+"""Encoders of gradients, their state between steps, and the nodes that encode."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,13 +18,14 @@ from strategies.tf_bridge.snippet import Snippet, TensorSpec, trace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """State that the compressor of a captured boundary keeps, and its owners.
+    """State of the compressor at a captured boundary, and its owners.
 
     Attributes:
-        name: of its states, before their own.
-        owners: ranks that have them. shared: they begin alike on all owners and must stay so.
-        part: the range of the whole variable that the gradient is; its variable is what the whole's would be
-            called.
+        name: prefix of the state variables' names.
+        owners: ranks of the replicas with this state. shared: True if it is initially the same on all owners
+            and must stay so.
+        part: range of the whole variable that the gradient covers, as the part of a state of the whole; None
+            for a whole gradient.
     """
 
     name: str
@@ -62,8 +63,8 @@ class Encoders:
     """Encoders of the gradients of a step, and the nodes and states that a pass adds for them.
 
     Attributes:
-        gradients: boundaries that have a compressor, of all members.
-        n_terms: encodings that are added up before any is decoded.
+        gradients: boundaries with a compressor, of all members.
+        n_terms: number of encodings that are added up before decoding.
         memories: captured boundary → state of its compressor.
     """
 
@@ -85,14 +86,14 @@ class Encoders:
         shared: bool,
         n_terms: int | None = None,
     ) -> "Encoders":
-        """Encoders of the gradients that cross boundaries of these replicas, or that all replicas share.
+        """Make encoders of the gradients at the boundaries of these replicas, or at shared boundaries.
 
         Args:
             compressions: variable → compressor of its gradient.
-            shared: states begin alike on all owners and must stay so.
-            n_terms: one for each rank unless given.
+            shared: True if states are initially the same on all owners and must stay so.
+            n_terms: number of encodings that are added up before decoding; None for the number of ranks.
         Raises:
-            StrategyError: a gradient cannot be compressed, or the step has several updates in a row.
+            StrategyError: a gradient cannot be compressed, or the step has several successive updates.
         """
         chosen = [b for b in _compressed(step, compressions) if b.rank is None or b.rank in ranks]
         return cls(
@@ -124,13 +125,13 @@ class Encoders:
         device: str,
         **options: object,
     ) -> tuple[str, ...]:
-        """Add nodes that encode gradients of one replica, and that keep the next states.
+        """Add nodes that encode gradients of one replica and store the next states.
 
         Args:
-            fn: takes the gradients and the states of each; returns results, and then the next states.
-            options: of the function.
+            fn: function of the gradients and of the states of each; returns results, then the next states.
+            options: keyword arguments of `fn`.
         Returns:
-            the results.
+            Results of `fn`, without the states.
         """
         states = [state for b in gradients for state in self.states(b, device)]
         snippet = trace(fn, (*map(gradient_spec, gradients), *state_specs(states)), **options)
@@ -141,7 +142,7 @@ class Encoders:
         return results[:n_results]
 
     def keep(self, nodes: Iterable[Node], states: Sequence[StateVariable], values: Sequence[str]) -> None:
-        """Add nodes, and states with the values that they have in the next step."""
+        """Add nodes, and states with their values for the next step."""
         keeping = [state.keep(value) for state, value in zip(states, values, strict=True)]
         self.nodes += [node for state in states for node in state.nodes]
         self.nodes += [*nodes, *keeping]
@@ -149,7 +150,7 @@ class Encoders:
         self._targets += [node.name for node in keeping]
 
     def into(self, step: TrainGraph, combined: Mapping[str, Contribution]) -> TrainGraph:
-        """The step with all that was added, and boundaries into which these contributions flow."""
+        """Return the step with everything added, and with these contributions at its boundaries."""
         variables: tuple[Variable, ...] = tuple(state.variable for state in self._states)
         return contribute(
             step,
@@ -190,7 +191,7 @@ def _compressed(step: TrainGraph, compressions: Mapping[str, Compression]) -> li
 def _memories(
     step: TrainGraph, chosen: Sequence[Boundary], owners: tuple[int, ...], *, shared: bool
 ) -> dict[str, Memory]:
-    """Captured boundary → its memory, called after the variable and numbered from the second on."""
+    """Captured boundary → its memory, named after the variable and numbered from the second one on."""
     parts = {v.name: v.part for v in step.variables if v.part is not None}
     memories: dict[str, Memory] = {}
     n_of: dict[str, int] = {}

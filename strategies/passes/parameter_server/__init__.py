@@ -1,1 +1,1 @@
-"""Synchronisation through servers: synchronous, stale, asynchronous, with backup workers or proxies."""
+"""Parameter servers: synchronous, stale or asynchronous, with backup workers or proxies."""

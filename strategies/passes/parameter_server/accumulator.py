@@ -1,4 +1,4 @@
-"""A server's accumulator of what tasks push for one boundary."""
+"""Accumulator on a server, into which tasks push for one boundary."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ INT32, INT64, DOUBLE = DType("int32"), DType("int64"), DType("double")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pushed:
-    """Values about to be pushed, in the accumulator's types: the whole, or rows and ascending ids."""
+    """Values to be pushed, in the accumulator's types: the whole, or rows and ascending ids."""
 
     nodes: tuple[Node, ...]
     values: str
@@ -31,13 +31,13 @@ class Pushed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accumulator:
-    """A server's sum of what tasks push for one boundary; tasks find it by its shared name.
+    """Sum on a server of the values that tasks push for one boundary; tasks find it by its shared name.
 
-    TensorFlow adds up rows of equal ids. Where these are to be kept, each row has an id of its own: its
-    number × n_ids + its id. A take then has the rows of all contributions in the order of their numbers.
+    TensorFlow adds up rows of equal ids. To keep them apart, each row gets a unique id: its number × n_ids +
+    its id. A take then returns the rows of all contributions in the order of their numbers.
 
     Attributes:
-        required: contributions that a take waits for; it takes all that are there.
+        required: number of contributions that a take waits for; it takes all that have arrived.
     """
 
     boundary: Boundary
@@ -48,7 +48,7 @@ class Accumulator:
 
     @classmethod
     def of(cls, boundary: Boundary, device: str, required: int) -> "Accumulator":
-        """The accumulator of a boundary on a device."""
+        """Make the accumulator of a boundary on a device."""
         dtype = accumulated_type(boundary.dtype)
         handle = accumulator_node(
             f"accumulators/{boundary.values}",
@@ -69,16 +69,17 @@ class Accumulator:
         return dims[0] if dims and dims[0] > 0 else _MOST_ROWS
 
     def _stride(self, n_slots: int) -> int:
-        """The number of ids that a contribution has for itself, of so many that are held at a time."""
+        """Number of ids reserved for each contribution, if `n_slots` contributions are held at a time."""
         return (LAST_STEP // n_slots // self._n_ids) * self._n_ids
 
     def push(
         self, contribution: Contribution, reads: Iterable[str], host: str, *, task: int, n_tasks: int
     ) -> list[Node]:
-        """Nodes that add a contribution once all its reads of the variable are done; the push is last.
+        """Nodes that push a contribution once all its reads of the variable are done; the push is last.
 
         Args:
-            host: device of the task. task: whose contribution it is, of so many that push once before a take.
+            host: device of the task. task: task that contributes. n_tasks: number of tasks that push once
+                before a take.
         """
         step = const(f"{self.handle.name}/step", INT64, LAST_STEP, device=self.device)
         first_number = task * (self._stride(n_tasks) // self._n_ids)
@@ -87,10 +88,10 @@ class Accumulator:
         return [self.handle, step, *pushed.nodes, *shape, push]
 
     def prepare(self, contribution: Contribution, host: str, first_number: int = 0) -> Pushed:
-        """Prepare a push: the task itself lays rows ready; whole values are cast on arrival.
+        """Prepare a push: rows are prepared on the task itself; whole values are cast on arrival.
 
         Args:
-            first_number: of the first row, where rows of equal ids are kept.
+            first_number: number of the first row, used if rows of equal ids are kept apart.
         """
         nodes: list[Node] = []
         at = self.device if contribution.indices is None else host
@@ -110,7 +111,7 @@ class Accumulator:
         return Pushed(nodes=(*nodes, *ready), values=rows, ids=ids)
 
     def apply_after_others(self, pushed: Pushed, step: str, after: Iterable[str]) -> tuple[list[Node], Node]:
-        """Do what `apply` does for contributions that come one after the other, any number before a take."""
+        """Variant of `apply` for contributions that arrive one after the other, any number before a take."""
         after = tuple(after)
         if pushed.ids is None or not self._keeps_rows:
             return self.apply(pushed, step, after)
@@ -128,11 +129,11 @@ class Accumulator:
         return [delayed, *later, *shape], push
 
     def apply(self, pushed: Pushed, step: str, after: Iterable[str]) -> tuple[list[Node], Node]:
-        """The node that adds what is pushed to the sum, and the constants that it needs.
+        """Node that adds pushed values to the sum, and the constants that it needs.
 
         Args:
             step: tensor of the contribution's step.
-            after: nodes that run before.
+            after: nodes to run before it.
         """
         if pushed.ids is None:
             return [], push_node(self.handle, step, pushed.values, self.dtype, after)
@@ -149,7 +150,7 @@ class Accumulator:
         return [shape], push.waiting_for(*after)
 
     def take(self, after: Iterable[str] = ()) -> tuple[list[Node], Contribution]:
-        """Nodes that wait for enough contributions and empty the accumulator, and what it held."""
+        """Nodes that wait for enough contributions and empty the accumulator, and the contribution taken."""
         name = f"{self.handle.name}/take"
         sparse = self.boundary.indices is not None
         nodes = take_nodes(self.handle, name, self.required, self.dtype, after, sparse=sparse)
@@ -187,13 +188,13 @@ def _keeps_rows(boundary: Boundary) -> bool:
 
 
 def _held_shape(boundary: Boundary) -> Shape:
-    """The shape that an accumulator checks; ids of rows that are kept apart exceed the variable's length."""
+    """Shape that an accumulator checks; the ids of rows kept apart exceed the variable's length."""
     dims = boundary.shape.dims
     return Shape((-1, *dims[1:])) if dims and _keeps_rows(boundary) else boundary.shape
 
 
 def accumulator_node(name: str, dtype: DType, shape: Shape, device: str, *, sparse: bool = False) -> Node:
-    """A summing accumulator that all tasks share."""
+    """Summing accumulator that all tasks share."""
     return Node(
         name=name,
         op="SparseConditionalAccumulator" if sparse else "ConditionalAccumulator",
@@ -209,11 +210,11 @@ def accumulator_node(name: str, dtype: DType, shape: Shape, device: str, *, spar
 
 
 def push_node(handle: Node, step: str, value: str, dtype: DType, after: Iterable[str]) -> Node:
-    """A node that adds a dense value to an accumulator.
+    """Node that adds a dense value to an accumulator.
 
     Args:
         step: tensor of the contribution's step.
-        after: nodes that run before.
+        after: nodes to run before it.
     """
     return Node(
         name=f"{handle.name}/push",
@@ -227,7 +228,7 @@ def push_node(handle: Node, step: str, value: str, dtype: DType, after: Iterable
 def take_nodes(
     handle: Node, name: str, required: int, dtype: DType, after: Iterable[str], *, sparse: bool = False
 ) -> list[Node]:
-    """A take under this name and its number of required contributions; the take is last."""
+    """Nodes of a take with this name and its number of required contributions; the take is last."""
     needed = const(f"{name}/required", INT32, required, device=handle.device)
     take = Node(
         name=name,

@@ -22,10 +22,10 @@ from strategies.topology import UPDATER, Topology
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AsyncUpdates:
-    """Apply this task's gradients in its own step, alone: no update reads what another has half written.
+    """Apply this task's gradients in its own step, exclusively: no update reads half-written values.
 
-    Gradients are on their servers before the task asks for its turn, so that it never holds others up while
-    it computes or sends.
+    Gradients are on their servers before the task requests its turn, so that it never blocks others while it
+    computes or sends.
     """
 
     name: ClassVar[str] = "async-updates"

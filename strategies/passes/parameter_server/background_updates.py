@@ -1,4 +1,4 @@
-"""Loop of updates in the background of steps, and pushes to it in turn."""
+"""Update loop in the background of steps, and pushes that take turns with it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,12 +29,12 @@ from strategies.topology import UPDATER, Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundUpdates:
-    """Updates in turn with the pushes of workers, in the background of the updater's own steps.
+    """Updates that take turns with the workers' pushes, in the background of the updater's own steps.
 
     Attributes:
         destinations: variable → task that serves it.
-        backup: tasks that an update does not wait for; 0 takes what is there.
-        knob: what asked for the loop, as a person writes it.
+        backup: number of tasks that an update does not wait for; 0 takes the contributions that have arrived.
+        knob: knob that requires the loop, in the user's notation, for error messages.
     """
 
     destinations: Mapping[str, int]
@@ -48,13 +48,13 @@ class BackgroundUpdates:
         added: Sequence[Node],
         topology: Topology,
     ) -> TrainGraph:
-        """The updater's step with nodes of its own, and the loop in its background.
+        """Add nodes to the updater's step, and the loop in its background.
 
         Args:
-            accumulators: one for each boundary that crosses.
+            accumulators: one accumulator per boundary that crosses replicas.
             added: nodes of the step.
         Raises:
-            StrategyError: when an update needs the batch.
+            StrategyError: an update needs the batch.
         """
         take = self._take(accumulators, topology)
         updates = update_side(graph, accumulators)
@@ -90,13 +90,13 @@ class BackgroundUpdates:
         return _Contributions(nodes=tuple(nodes), begin=begin, n_taken=n_taken.name, combined=combined)
 
     def _tell(self, begin: Node, after: Sequence[str], topology: Topology) -> tuple[list[Node], list[Node]]:
-        """Count an update and give the turn back, and a token to each task where updates do not wait for all.
+        """Count an update, give the turn back, and send each task a token if updates do not wait for all.
 
         Args:
-            begin: has the number of updates before this one.
-            after: nodes that the update ends with.
+            begin: node with the number of updates before this one.
+            after: last nodes of the update.
         Returns:
-            nodes that are needed, and nodes that signal the end.
+            Nodes to add, and nodes that signal the end.
         """
         count, (n_updates,) = trace(one_more, (TensorSpec(dtype=INT64),)).splice(
             "turn/count/", [begin.name], device=begin.device
@@ -124,9 +124,9 @@ class _Contributions:
     """Contributions that an update takes from servers.
 
     Attributes:
-        begin: the node that takes the turn, and with it the number of updates made.
+        begin: node that takes the turn and returns the number of updates made.
         n_taken: tensor of the number of contributions.
-        combined: `Boundary.values` → the mean of its contributions.
+        combined: `Boundary.values` → mean of its contributions.
     """
 
     nodes: tuple[Node, ...]
@@ -136,17 +136,17 @@ class _Contributions:
 
 
 def update_side(graph: TrainGraph, accumulators: Sequence[Accumulator]) -> frozenset[str]:
-    """Nodes that belong to updates: what comes after these boundaries, and the rest of the update side."""
+    """Nodes that belong to updates: successors of these boundaries, and the rest of the update side."""
     crossing = [a.boundary for a in accumulators]
     crossed = [name for b in crossing for name in (b.values, b.indices) if name is not None]
     return frozenset(descendants(graph.graph, [*crossed, *graph.update_nodes()]))
 
 
 def tallies(topology: Topology) -> tuple[Node, Node]:
-    """Accumulators beside those of gradients, pushed to with each contribution.
+    """Additional accumulators, into which every contribution is pushed as well.
 
     Returns:
-        one by which the loop waits for whole contributions, and one of their shares of the batch.
+        One with which the loop waits for whole contributions, and one of their shares of the batch.
     """
     device = topology.host_device(UPDATER)
     names = ("tallies/arrivals", "tallies/shares")
@@ -155,15 +155,15 @@ def tallies(topology: Topology) -> tuple[Node, Node]:
 
 
 def tokens_of(task: int, topology: Topology) -> TensorQueue:
-    """Gets the number of each update, for a task that waits for one newer than its step."""
+    """Queue of the updates' numbers, for a task that waits for an update newer than its step."""
     return TensorQueue.of_numbers(f"tokens/worker_{task}", topology.host_device(UPDATER))
 
 
 def _mean(a: Accumulator, begin: Node, total: Node) -> tuple[Sequence[Node], Contribution]:
-    """All contributions to a boundary, as their mean by examples where they add up to one.
+    """Mean of all contributions to a boundary, weighted by examples.
 
     Args:
-        total: the contributions' share of the batch.
+        total: sum of the contributions' shares of the batch.
     """
     nodes, contribution = a.take([begin.name])
     if a.boundary.rule != "mean":
@@ -176,7 +176,7 @@ def _mean(a: Accumulator, begin: Node, total: Node) -> tuple[Sequence[Node], Con
 
 
 def _without_waits_for_reads(graph: TrainGraph, apart: frozenset[str]) -> TrainGraph:
-    """The step in which updates no longer wait for reads: those belong to another run of the graph."""
+    """Step in which updates no longer wait for reads, because reads belong to another run of the graph."""
     nodes = [
         node.changed(inputs=tuple(r for r in node.inputs if r[0] != "^" or r[1:] in apart))
         if node.name in apart and any(c not in apart for c in node.control_inputs)
@@ -191,8 +191,8 @@ class PushInTurn:
     """Nodes that push.
 
     Attributes:
-        take: the node that takes the turn, and with it the number of updates made.
-        give: the node that gives the turn back when everything is pushed.
+        take: node that takes the turn and returns the number of updates made.
+        give: node that gives the turn back once everything is pushed.
     """
 
     nodes: tuple[Node, ...]
@@ -203,12 +203,12 @@ class PushInTurn:
 def push_in_turn(
     graph: TrainGraph, accumulators: Sequence[Accumulator], task: int, topology: Topology, *, step: str | None
 ) -> PushInTurn:
-    """Lay everything ready on the servers, take the turn, push, give the turn back.
+    """Copy everything to the servers, take the turn, push, give the turn back.
 
     Args:
-        accumulators: one for each boundary that crosses.
-        step: tensor of the number of updates that the step began with; a contribution to an older one is
-            dropped. None for the number at the turn, which drops nothing.
+        accumulators: one accumulator per boundary that crosses replicas.
+        step: tensor of the number of updates at the start of the step; a contribution to an older one is
+            dropped. None for the number at the turn, so that nothing is dropped.
     """
     reads = _reads(graph)
     host = topology.host_device(task)
@@ -235,7 +235,7 @@ def push_in_turn(
 
 
 def _reads(graph: TrainGraph) -> dict[str, tuple[str, ...]]:
-    """Variable → its reads by forward and backward, or the ends of the loops that they are in."""
+    """Variable → its reads by forward and backward, or the ends of the loops that contain them."""
     shared = [v for v in graph.variables if v.rank is None]
     apart = late_nodes(graph, shared) | graph.update_nodes() | {v.read for v in shared}
     uses, loops = resource_uses(graph.graph), LoopFrames.of(graph.graph)

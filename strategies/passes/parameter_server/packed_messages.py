@@ -28,7 +28,7 @@ _PUSHED = ("half", "float", "double")
 class PackPushes:
     """Send a server all small dense gradients of a type, and new forward state, in one message.
 
-    Only values of one level: those that depend on an update wait for the gradients before it.
+    Packs only values of one level: values that depend on an update wait for the gradients before it.
     """
 
     name: ClassVar[str] = "pack-pushes"
@@ -66,9 +66,9 @@ class PackPushes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackPulls:
-    """Have a server send all small variables of a type that a step begins with in one message.
+    """Let a server send all small variables of a type that are read at the start of a step in one message.
 
-    Only reads that wait for nothing: whatever comes later may wait for what others need before.
+    Packs only reads that wait for nothing: a later read may wait for a node that others need first.
     """
 
     name: ClassVar[str] = "pack-pulls"
@@ -124,7 +124,7 @@ def _is_small(shape: Shape, dtype: DType) -> bool:
 
 
 def _of_several(messages: Mapping[_Key, _Members]) -> Iterator[tuple[_Key, _Members]]:
-    """Messages of more than one value: a single value is sent as it is."""
+    """Messages with more than one value; a single value is sent unpacked."""
     return ((key, members) for key, members in messages.items() if len(members) > 1)
 
 

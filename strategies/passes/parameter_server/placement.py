@@ -1,4 +1,4 @@
-"""Devices for what replicas share."""
+"""Devices of variables and updates that replicas share."""
 
 import operator
 from collections.abc import Container, Mapping
@@ -19,10 +19,10 @@ _SEVERAL: Final = -1
 class Placement:
     """Place each shared variable, its slots and its update on its server, and the rest on this task's host.
 
-    An update node belongs to the server whose gradient or variable it reads. What combines several servers'
-    values (a global norm) runs on the first server; reading such a combination does not move a node from its
-    own server. A loop or branch takes what was read on a server from a copy on its own device: TensorFlow
-    leaves the values of a loop where they come from, and each round would fetch them anew.
+    An update node runs on the server whose gradient or variable it reads. A node that combines several
+    servers' values (a global norm) runs on the first server; reading such a combination does not move a node
+    from its own server. A loop or branch reads values of a server from a copy on its own device: TensorFlow
+    would otherwise fetch a loop's values anew in every iteration.
     """
 
     name: ClassVar[str] = "placement"
@@ -55,7 +55,7 @@ class Placement:
         return replace(graph, graph=graph.graph.with_nodes(nodes))
 
     def _places(self, graph: TrainGraph) -> dict[str, int]:
-        """Node → task, for what belongs to a shared variable; `_SEVERAL` where tasks meet."""
+        """Node → task, for nodes of shared variables; `_SEVERAL` if a node combines several tasks' values."""
         places: dict[str, int] = {}
         for v in graph.variables:
             if v.rank is None:

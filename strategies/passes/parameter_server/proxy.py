@@ -16,8 +16,8 @@ from strategies.topology import Topology
 class ProxyVariables:
     """Send each of these variables to this task once per step, for all of its replicas.
 
-    The copy is made anew in every step, which begins when the update before it has been made: it is never
-    older than the variable. The replicas' own reads become reads of the copy, under their names.
+    The copy is refreshed in every step, which starts after the preceding update: it is never older than the
+    variable. The replicas' own reads become reads of the copy, under their names.
     """
 
     name: ClassVar[str] = "proxy-variables"

@@ -1,4 +1,4 @@
-"""Replicated servers: each has all variables, some may be faulty, and workers take their median."""
+"""Replicated servers: each holds all variables, some may be faulty, and workers use their median."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,11 +22,12 @@ from strategies.topology import Replica, Topology
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReplicatedServers:
-    """Let the first workers serve: each has all variables, gets all gradients, and updates by itself.
+    """Make the first workers servers: each holds all variables, receives all gradients and updates alone.
 
     A step begins with the coordinate-wise median of the servers' values of each variable that updates
     change. Its gradients go to all servers, and it ends when all of them have made their updates; no worker
-    reads before. Workers that do not serve make no updates and keep no slots; what no step changes each has.
+    reads before. Workers that are not servers make no updates and have no slots; every worker has the
+    variables that no step changes.
 
     Source:
         El Mhamdi et al. 2020, arXiv:1905.03853, "Genuinely distributed Byzantine machine learning"; here
@@ -37,7 +38,7 @@ class ReplicatedServers:
     plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        """The step of a worker that pulls from servers and pushes to them, and of a server that updates.
+        """Return the step of a worker that pulls from servers and pushes to them, or of a server.
 
         Raises:
             UnsupportedError: a variable is read after its update.
@@ -111,7 +112,7 @@ class _Pulled:
     """Variables that servers send to a worker.
 
     Attributes:
-        values: variable and rank → the median. by_server: reads of each server's variables.
+        values: variable and rank → tensor of the median. by_server: reads of each server's variables.
     """
 
     nodes: tuple[Node, ...]
@@ -149,7 +150,7 @@ class _Pulled:
 
 
 def _handle_on(handle: Node, name: str, own: Replica, server: Replica) -> Node:
-    """The handle of a server's copy of a variable, with this worker's name and another replica."""
+    """Handle of a server's copy of a variable, with this worker's name and another replica."""
     shared_name = handle.attrs.get("shared_name") or handle.name.encode()
     assert isinstance(shared_name, bytes)
     captured = shared_name.removeprefix(replica_prefix(own.rank).encode())

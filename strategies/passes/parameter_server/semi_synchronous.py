@@ -28,16 +28,16 @@ from strategies.topology import UPDATER, Topology
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SemiSyncUpdates:
-    """Push in one turn, update in another; the update is tied to no worker's step.
+    """Push in one turn and update in another; the update belongs to no worker's step.
 
     A task takes the turn when its gradients are on their servers, and pushes all of them: an update sees the
     whole of a contribution or nothing of it. A loop of its own in task 0's process waits for enough arrivals,
     takes the turn, takes all contributions that are there, and makes one optimizer step on their mean. The
     turn carries the number of updates made, by which accumulators know late contributions from timely ones.
 
-    With `staleness` a task ends its step when no other is more than so many steps behind. With `backup` it
-    ends it when there is a newer update than the one that it read; after a long step it goes on with the
-    newest.
+    With `staleness`, a task ends its step when no other task is more than `staleness` steps behind. With
+    `backup`, it ends its step when there is an update newer than the one that it read; after a long step it
+    continues with the newest.
     """
 
     name: ClassVar[str] = "semi-sync-ps"
@@ -76,7 +76,7 @@ class SemiSyncUpdates:
         return Accumulator.of(boundary, device, required=1)
 
     def _clocks(self, push: PushInTurn, topology: Topology) -> "_EndOfStep":
-        """One tick to every other task for a step made; one from each before the next begins."""
+        """Send one tick to every other task after a step, and wait for one from each before the next step."""
         nodes: list[Node] = []
         targets: list[str] = []
         setup: list[str] = []
@@ -94,7 +94,7 @@ class SemiSyncUpdates:
         return _EndOfStep(nodes=tuple(nodes), targets=tuple(targets), setup=tuple(setup))
 
     def _newest_step(self, push: PushInTurn, topology: Topology) -> "_EndOfStep":
-        """Wait for an update newer than the step, and begin the next one with the newest."""
+        """Wait for an update newer than the step, and start the next step with the newest one."""
         tokens, own = tokens_of(self.plan.task, topology), _own_step(self.plan.task, topology)
         host = own.handle.device
         began = own.take("began")
@@ -121,9 +121,9 @@ class _EndOfStep:
     """Work of a task between its push and the end of its step.
 
     Attributes:
-        targets: what a step runs of it.
-        setup: what runs once, before the first step.
-        progress: tensor of the reached step and of 1 if this contribution was late.
+        targets: nodes to run in a step.
+        setup: nodes to run once, before the first step.
+        progress: tensor [2] of the reached step, and 1 if this contribution was late.
     """
 
     nodes: tuple[Node, ...]
@@ -135,7 +135,7 @@ class _EndOfStep:
 def _without_updates(
     graph: TrainGraph, accumulators: Sequence[Accumulator], added: Sequence[Node]
 ) -> TrainGraph:
-    """The step of a task that pushes only, with nodes added: updates are made by the updater's loop."""
+    """Step of a task that only pushes, with nodes added; the updater's loop makes the updates."""
     updates = update_side(graph, accumulators)
     own_state = [t for t in graph.state_targets if t not in updates and not _is_first(graph, t)]
     return replace(

@@ -21,7 +21,7 @@ from strategies.topology import UPDATER, Topology
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParameterServerSync:
-    """Every task pushes its contribution to the variable's server; one task updates when all have come.
+    """Every task pushes its contributions to the servers; one task updates when all have arrived.
 
     Task 0 runs the takes and the update regions of all servers in its own session, so that the order between
     the captured updates (a shared step counter, a global norm) holds across servers; the work itself stays on

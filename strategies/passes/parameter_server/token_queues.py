@@ -13,14 +13,14 @@ from strategies.topology import UPDATER, Topology
 
 
 def turn_queue(topology: Topology) -> TensorQueue:
-    """Queue of one number, the updates made; the task that took it has exclusive access to the servers."""
+    """Queue with one number, the updates made; the task that holds it has exclusive access to the servers."""
     return TensorQueue.of_numbers("turn", topology.host_device(UPDATER))
 
 
 def waiting_for_turn(graph: TrainGraph, within: Container[str], take: str) -> tuple[Node, ...]:
-    """All nodes of a step, of which those within that use shared variables wait for the turn.
+    """Nodes of a step; those in `within` that use shared variables wait for the turn.
 
-    Without it, what no gradient reaches (a step counter) would be updated as soon as a run begins.
+    Otherwise variables that no gradient reaches (a step counter) would be updated as soon as a run begins.
     """
     shared = [v for v in graph.variables if v.rank is None]
     handles = {v.handle for v in shared}
@@ -37,7 +37,7 @@ def waiting_for_turn(graph: TrainGraph, within: Container[str], take: str) -> tu
 def on_servers(
     graph: TrainGraph, targets: Iterable[str], destinations: Mapping[str, int], topology: Topology
 ) -> Iterator[tuple[str, str]]:
-    """Nodes with the devices of the variables that they assign, which are not placed yet."""
+    """Nodes on the devices of the variables that they assign, which are not placed yet."""
     served = {v.handle: destinations.get(v.name, UPDATER) for v in graph.variables if v.rank is None}
     for target in targets:
         used = (served[ref] for ref in graph.graph.by_name[target].data_inputs if ref in served)
@@ -45,10 +45,10 @@ def on_servers(
 
 
 def check_gradients_come_first(graph: TrainGraph, knob: str) -> None:
-    """Refuse a step that computes gradients from variables which it has updated.
+    """Refuse a step that computes gradients from variables that it has already updated.
 
     Raises:
-        StrategyError: for the first such gradient.
+        StrategyError: there is such a gradient; the message names the first one.
     """
     uses = resource_uses(graph.graph)
     loads = {v.load for v in graph.variables}
@@ -63,10 +63,10 @@ def check_gradients_come_first(graph: TrainGraph, knob: str) -> None:
 
 
 def give_token(name: str, number: int, device: str, after: Iterable[str]) -> tuple[Node, Node, Node]:
-    """Nodes that put a token into a queue once others have run; the last does.
+    """Nodes that put a token into a queue after other nodes; the last node puts it.
 
     Args:
-        name: of the queue, which the other task finds by it. device: of the queue.
+        name: name by which the other task finds the queue. device: device of the queue.
     """
     queue = TensorQueue.of_tokens(name, device)
     token = const(f"{name}/token", INT32, number, device=device)
@@ -74,6 +74,6 @@ def give_token(name: str, number: int, device: str, after: Iterable[str]) -> tup
 
 
 def await_token(name: str, device: str, after: Iterable[str]) -> tuple[Node, Node]:
-    """Nodes that wait for a token once others have run; the last does."""
+    """Nodes that wait for a token after other nodes; the last node waits."""
     queue = TensorQueue.of_tokens(name, device)
     return queue.handle, queue.take("await", after)

@@ -1,4 +1,4 @@
-"""Names of the copies that nodes have for parts of a variable, and snippets between a whole and its parts."""
+"""Names of the copies of nodes for the parts of a variable, and snippets between a whole and its parts."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
@@ -10,18 +10,18 @@ from strategies.tf_bridge.snippet import Snippet
 
 
 class PartNames:
-    """Finds for each node of a step whether it is copied for parts, and names the copies.
+    """Decides for each node of a step whether it is copied for parts, and names the copies.
 
     Args:
-        cuts: trainable or slot → its ranges.
-        outcomes: node of the update → how it is carried over to the parts.
+        cuts: trainable or slot → its cut.
+        outcomes: node of the update → outcome of its partitioning rule.
     Attributes:
-        variables: those that are cut, by name.
-        handles: the same, by handle.
-        boundaries: node of a cut variable's gradient (of its values, where it is sparse) → that gradient.
-        indices: nodes of the ids of sparse ones.
-        reads: nodes outside of the update that read a cut variable; they go on giving the whole.
-        prefix: of all new names; no node of the step has it.
+        variables: cut variables by name.
+        handles: cut variables by handle.
+        boundaries: node of a cut variable's gradient (of its values, if sparse) → boundary.
+        indices: nodes of the ids of sparse gradients.
+        reads: nodes outside of the update that read a cut variable; they still return the whole.
+        prefix: prefix of all new names; no node of the step has it.
     """
 
     def __init__(
@@ -49,32 +49,32 @@ class PartNames:
         return self.cuts[variable].n
 
     def part_shape(self, variable: str, index: int) -> tuple[int, ...]:
-        """The shape of a variable's part."""
+        """Shape of a variable's part."""
         return self.cuts[variable].shape(self.variables[variable].shape.dims or (), index)
 
     def copy(self, node: str, index: int) -> str:
-        """The name of a node's copy for a part."""
+        """Name of a node's copy for a part."""
         return f"{self.prefix}{index}/{node}"
 
     def owner(self, node: str) -> str | None:
-        """The variable for whose parts a node is copied; None for a node that is not."""
+        """Variable for whose parts a node is copied; None if it is not copied."""
         return self._owners.get(node)
 
     def has_copies_only(self, node: str) -> bool:
-        """Return True if copies take a node's place, and no node of its own name has its result."""
+        """True if copies replace a node, so that no node of its own name has its result."""
         return self._is_copied(node) and (node not in self._outcomes or self._outcomes[node].combine is None)
 
     def ref(self, ref: str, index: int) -> str:
-        """Reference that a part's copy takes where the node takes this one."""
+        """Reference that a part's copy reads instead of this one."""
         name = producer(ref)
         return tensor(self.copy(name, index), output_index(ref)) if self.has_copies_only(name) else ref
 
     def waits(self, node: Node, variable: str | None, index: int) -> tuple[str, ...]:
-        """The control inputs that a node, or its copy for a part, has in the new graph.
+        """Control inputs of a node, or of its copy for a part, in the new graph.
 
         Args:
-            variable: of its nodes and its slots' only the same part's copies are waited for, of others all
-                copies; None waits for all copies of all.
+            variable: variable whose nodes, and those of its slots, are waited for only in the copy of the
+                same part; for other variables all copies are waited for. None waits for all copies of all.
         """
         names: dict[str, None] = {}
         for name in node.control_inputs:
@@ -88,7 +88,7 @@ class PartNames:
         return after(names)
 
     def constant(self, node: str, k: int, index: int) -> str:
-        """The name of the constant that replaces a node's k-th data input in its copy for a part."""
+        """Name of the constant that replaces a node's k-th data input in its copy for a part."""
         return f"{self.copy(node, index)}/input_{k}"
 
     def copy_with_constants(self, node: str, index: int) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ class PartNames:
         return (*(self.constant(node, k, index) for k in known), self.copy(node, index))
 
     def rewritten(self, nodes: Iterable[str]) -> tuple[str, ...]:
-        """Names of the replacements of these nodes in the new graph: all copies of copied ones."""
+        """Names of these nodes in the new graph, with all copies of copied ones."""
         names: list[str] = []
         for node in nodes:
             if self._is_copied(node):
@@ -129,10 +129,10 @@ def _free_prefix(graph: TrainGraph) -> str:
 
 
 class PartSnippets:
-    """Splices snippets; a snippet's constants are the same for all variables, and shared.
+    """Splices snippets; the constants of a snippet are the same for all variables, and shared.
 
     Args:
-        prefix: of the names of shared constants.
+        prefix: prefix of the shared constants' names.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -142,7 +142,7 @@ class PartSnippets:
     def splice(
         self, snippet: Snippet, prefix: str, inputs: Sequence[str]
     ) -> tuple[list[Node], tuple[str, ...]]:
-        """A snippet's nodes and the references of its outputs, as `Snippet.splice` returns them."""
+        """Nodes of a snippet and references of its outputs, as `Snippet.splice` returns them."""
         spliced, refs = snippet.splice(prefix, inputs)
         renamed: dict[str, str] = {}
         nodes: list[Node] = []
@@ -164,7 +164,7 @@ class PartSnippets:
     def in_place(
         self, node: Node, snippet: Snippet, prefix: str, inputs: Sequence[str], dtype: DType
     ) -> list[Node]:
-        """A snippet's nodes; the one with its only output gets a node's name."""
+        """Nodes of a snippet; the node of its only output gets the given node's name."""
         nodes, (ref,) = self.splice(snippet, prefix, inputs)
         if nodes and nodes[-1].name == ref:
             return [*nodes[:-1], nodes[-1].changed(name=node.name)]

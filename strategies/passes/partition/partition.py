@@ -16,11 +16,11 @@ from strategies.topology import Topology
 
 
 def partitioned(step: TrainGraph, cuts: Mapping[str, Cut], spread: Spread) -> TrainGraph:
-    """The step with a variable for each part, made in one sweep over its nodes.
+    """Rewrite a step in one sweep over its nodes, with a variable for each part.
 
     Args:
-        cuts: trainable or slot → its ranges.
-        found: how the nodes of the update follow the cuts.
+        cuts: trainable or slot → its cut.
+        spread: effect of the cuts on the nodes of the update.
     """
     names = PartNames(step, cuts, spread.outcomes)
     snippets = PartSnippets(names.prefix)
@@ -58,7 +58,7 @@ def _accesses(names: PartNames, variable: Variable, node: Node) -> Iterator[Node
 
 
 def _described(step: TrainGraph, names: PartNames, shared: Iterable[str]) -> TrainGraph:
-    """The step, whose graph is in parts already, with its variables, boundaries, regions and targets so too.
+    """Update the variables, boundaries, regions and targets of a step whose graph is already in parts.
 
     Args:
         shared: nodes that the pass has added to the update for all parts together.
@@ -145,19 +145,19 @@ def _readiness(names: PartNames, readiness: Mapping[str, int]) -> dict[str, int]
 class PartitionVariables:
     """Cut variables into parts; every part is a variable with slots, gradient and update of its own.
 
-    Outside of the update the parts of a variable are read together, and looked up in by id. What the update
-    computes elementwise or row by row is copied for each part; sums over the whole become sums over parts;
-    what updates share is not copied.
+    Outside of the update the parts of a variable are read together, and looked up by id. Elementwise and
+    row-wise operations of the update are copied for each part, sums over the whole become sums over parts,
+    and nodes that several updates share are not copied.
     """
 
     name: ClassVar[str] = "partition"
     plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:  # noqa: ARG002 - the form of every pass
-        """The step with a variable for each part.
+        """Return the step with a variable for each part.
 
         Raises:
-            StrategyError: when an update needs all of its variable.
+            StrategyError: an update needs the whole variable.
         """
         cuts = self.plan.cuts
         trainables = [v.name for v in graph.variables if v.name in cuts and v.slot_of is None]

@@ -1,4 +1,4 @@
-"""Reads, gradients and updates of a variable that is cut, for each of its parts."""
+"""Reads, gradients and updates of the parts of a cut variable."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -16,10 +16,10 @@ _INT32 = DType("int32")
 
 
 class PartReads:
-    """Makes nodes that read all parts and join what they have.
+    """Makes nodes that read all parts and join the results.
 
     Args:
-        facts: tensor reference → what it is to the parts.
+        facts: tensor reference → fact about its relation to the parts.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class PartReads:
         self._joined: dict[str, str] = {}
 
     def read(self, node: Node) -> Iterator[Node]:
-        """The parts read and joined under the name of a node that reads a cut variable outside of updates."""
+        """Read the parts and join them under the name of a node that reads a cut variable outside updates."""
         names = self._names
         variable = names.handles[producer(node.data_inputs[0])]
         if node.op == "VariableShape":
@@ -81,10 +81,10 @@ class PartReads:
         )
 
     def _part_reads(self, node: Node, variable: Variable, beside: Sequence[tuple[str, ...]]) -> list[Node]:
-        """Copies of a node that reads a variable, one for each part.
+        """Copies of a node that reads a variable, one per part.
 
         Args:
-            beside: what each copy takes beside its part's handle.
+            beside: for each copy, its inputs in addition to the part's handle.
         """
         names = self._names
         return [
@@ -100,7 +100,7 @@ class PartReads:
         ]
 
     def single(self, node: Node) -> Iterator[Node]:
-        """A node that is not copied, after nodes that join what it takes and only copies have."""
+        """Node that is not copied, preceded by nodes that join inputs of which only copies exist."""
         names = self._names
         if not any(names.owner(producer(ref)) for ref in node.inputs):
             yield node
@@ -115,7 +115,7 @@ class PartReads:
         yield node.changed(inputs=(*data, *names.waits(node, None, 0)))
 
     def _whole(self, ref: str) -> tuple[Sequence[Node], str]:
-        """Nodes that join a tensor which only copies have, none where each has the whole; and the whole."""
+        """Nodes that join a tensor of which only copies exist (none if each has the whole), and the whole."""
         names, name = self._names, producer(ref)
         fact = self._facts.get(ref)
         if fact is None or fact.kind is FactKind.WHOLE:
@@ -135,7 +135,7 @@ class PartReads:
 
 
 class PartGradients:
-    """Makes a boundary for each part in place of that of the whole."""
+    """Replaces the boundary of a whole variable by one per part."""
 
     def __init__(self, graph: Graph, names: PartNames, snippets: PartSnippets) -> None:
         self._graph = graph
@@ -143,9 +143,9 @@ class PartGradients:
         self._snippets = snippets
 
     def split(self, node: Node) -> Iterator[Node]:
-        """Nodes of the parts' gradients, in place of the node of a gradient's values.
+        """Nodes of the parts' gradients, which replace the node of a gradient's values.
 
-        For a sparse gradient the ids are created too, whose original node is to be left out.
+        For a sparse gradient they include the ids; the original node of the ids is to be left out.
         """
         b = self._names.boundaries[node.name]
         return self._dense(b, node) if b.indices is None else self._sparse(b, node, b.indices)
@@ -182,7 +182,7 @@ class PartUpdates:
     """Copies the nodes of an update.
 
     Attributes:
-        shared: nodes so far that connect copies of several parts: all their updates need them.
+        shared: nodes so far that connect copies of several parts: the updates of all parts need them.
     """
 
     def __init__(self, names: PartNames, outcomes: Mapping[str, RuleOutcome], snippets: PartSnippets) -> None:
@@ -192,7 +192,7 @@ class PartUpdates:
         self.shared: list[str] = []
 
     def copies(self, node: Node) -> Iterator[Node]:
-        """A node of the update once for each part; what joins their results, where all of it is needed."""
+        """Copies of an update's node, one per part, and nodes that join their results where needed."""
         outcome = self._outcomes[node.name]
         slices, sliced = self._slices(node, outcome)
         yield from self._for_all(slices)
@@ -209,7 +209,7 @@ class PartUpdates:
         return nodes
 
     def _slices(self, node: Node, outcome: RuleOutcome) -> tuple[list[Node], dict[int, tuple[str, ...]]]:
-        """Nodes that slice what copies take a range of; data input → the range of each part."""
+        """Nodes that slice inputs for the copies; data input → range of each part."""
         sizes = self._names.cuts[outcome.variable].sizes
         nodes: list[Node] = []
         sliced: dict[int, tuple[str, ...]] = {}

@@ -1,1 +1,1 @@
-"""Copies of a step for replicas and micro-batches of one task, and how they come together again."""
+"""Copies of a step for the replicas and micro-batches of one task, and the sums of their results."""

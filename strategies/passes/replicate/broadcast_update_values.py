@@ -1,4 +1,4 @@
-"""Values that the update of shared variables sends to the updates that replicas make for themselves."""
+"""Values that the update of shared variables sends to replicas' own updates."""
 
 import itertools
 from collections.abc import Collection, Sequence
@@ -21,10 +21,11 @@ _WAITED_FOR = "handed/updated"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BroadcastUpdateValues:
-    """Send what the update of shared variables hands to replicas from the updater to the other tasks.
+    """Send values that replicas' own updates read from the updater's task to the other tasks.
 
-    Their graphs have no such update: there a replica reads what it is sent (of a sparse gradient its norm,
-    not its rows). So all replicas compute a clipping factor of the same numbers.
+    The graphs of other tasks do not contain the shared update: replicas there read the values sent to them,
+    such as the norm of a sparse gradient instead of its rows. All replicas therefore compute a clipping
+    factor from the same numbers.
     """
 
     name: ClassVar[str] = "broadcast-update-values"
@@ -79,9 +80,9 @@ class Marked:
 
 
 def marked(graph: TrainGraph, own: Collection[str]) -> Marked:
-    """Identities for nodes that exist once, and that nodes of every replica read or wait for.
+    """Identities for nodes that exist once and that nodes of every replica read or wait for.
 
-    A wait for a shared variable's gradient is none of these: it means that the replica has made its own.
+    A wait for a shared variable's gradient is not included: it means that the replica has computed its own.
     """
     by_name = graph.graph.by_name
     apart = {b.node for b in graph.batch} | {v.handle for v in graph.variables}

@@ -1,4 +1,4 @@
-"""Contributions of one task: micro-batches added up in turn, replicas combined, weights of its own mean."""
+"""Contributions of one task: sums over micro-batches and over replicas, and weights of its own mean."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,10 +19,10 @@ from strategies.topology import Replica, Topology
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Accumulate:
-    """Let each micro-batch of a replica begin when the previous one has been added to the replica's sums.
+    """Run micro-batches one by one: each begins when the previous one is added to the replica's sums.
 
-    So the activations of one micro-batch live at a time, and of dense gradients one besides the sum.
-    Afterwards a replica has one contribution to a boundary, weighted already, as without micro-batches.
+    Only the activations of one micro-batch are alive at a time, and one dense gradient in addition to the
+    sum. Afterwards a replica has one weighted contribution per boundary, as without micro-batches.
     """
 
     name: ClassVar[str] = "accumulate"
@@ -63,8 +63,8 @@ class _Turn:
     """One micro-batch of a replica.
 
     Attributes:
-        prefix: what the names of its nodes start with.
-        ends: nodes after which nothing is left to do for it.
+        prefix: prefix of its nodes' names.
+        ends: last nodes of the micro-batch.
     """
 
     replica: Replica
@@ -76,7 +76,7 @@ class _Turn:
 
 
 def _turns(step: TrainGraph, task: int, topology: Topology) -> dict[int, list[_Turn]]:
-    """Rank of a replica → its micro-batches, which end with their losses and their own state at least."""
+    """Rank of a replica → its micro-batches, which end at least with their losses and their own state."""
     own_state: dict[str, list[str]] = {}
     for target in step.state_targets:
         own_state.setdefault(_prefix_of(target), []).append(target)
@@ -95,12 +95,13 @@ def _prefix_of(name: str) -> str:
 
 
 def _in_turn(step: TrainGraph, begins: Mapping[str, str]) -> Iterator[Node]:
-    """All nodes; those that begin a micro-batch wait until the previous one is done.
+    """All nodes; the first nodes of a micro-batch wait until the previous one is done.
 
-    Those begin it that take nothing from others of it, variables apart: sessions reach these at any time.
+    First nodes read nothing else of the micro-batch, except access nodes of variables, which sessions run at
+    any time.
 
     Args:
-        begins: prefix of a micro-batch → what it waits for.
+        begins: prefix of a micro-batch → node that it waits for.
     """
     access = {n for v in step.variables for n in v.access}
     for node in step.graph.nodes:
@@ -144,14 +145,14 @@ _MULTIPLIED = ("float", "double")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalReduce:
-    """Scale contributions by their weights and add up those that cross one boundary.
+    """Scale contributions by their weights and add up those of one boundary.
 
-    If replicas share their variables this is a sum on the host of the task; where each owns its copy there
-    is one contribution to a boundary, which is scaled in place, or those of the whole task to the boundary of
-    its leader, where they are added up. Sparse gradients are concatenated.
+    If replicas share their variables, the sum is computed on the task's host. If each replica owns a copy, a
+    boundary has one contribution, which is scaled in place, or the leader's boundary has those of the whole
+    task, which are added up. Sparse gradients are concatenated.
 
-    If all contributions have the same weight, the workers' own transport multiplies the complete sum: it
-    has the values in a cache, and here each gradient would pass once more through memory.
+    If all contributions have the same weight, the workers' own transport multiplies the complete sum instead:
+    it has the values in cache, whereas here each gradient would pass through memory once more.
     """
 
     name: ClassVar[str] = "local-reduce"
@@ -201,9 +202,10 @@ def _combine(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerMean:
-    """Weigh contributions by their share of the task's own examples, in place of the global batch.
+    """Weight contributions by their share of the task's own examples instead of the global batch.
 
-    If a rule combines gradients, these alone; sums too, which become what all workers would add up to.
+    Under a rule, only gradients are scaled; those of a summed loss too, so that each estimates the sum over
+    all workers.
     """
 
     name: ClassVar[str] = "worker-mean"

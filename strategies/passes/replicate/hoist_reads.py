@@ -1,6 +1,6 @@
-"""One read per variable and step: equal reads merged, reads in loops, branches and calls moved out.
+"""One read per variable and step: merge equal reads, and move reads out of loops, branches and calls.
 
-Loops and branches are calls of functions, or (those of the first kind) nodes behind Enter and Switch.
+Loops and branches are function calls, or (TensorFlow 1) nodes behind Enter and Switch.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -33,7 +33,7 @@ class HoistReads:
     """Merge a variable's reads before its first write, and read it outside of functions that only read it.
 
     A parameter server then sends each variable once per replica and step, however many layers, iterations or
-    branches read it. Reads that wait for a write are left where they are.
+    branches read it. Reads that wait for a write are not moved.
     """
 
     name: ClassVar[str] = "hoist-reads"
@@ -54,10 +54,10 @@ def hoisted(step: TrainGraph) -> TrainGraph:
 
 
 def calls_with_values(graph: Graph, values: Mapping[str, Value], calls: Collection[str]) -> Graph:
-    """The graph whose calls among these take values, read when they would, of variables that they only read.
+    """Let calls take values of the variables that they only read; the reads run when the calls would.
 
     Args:
-        values: handle → type and shape of its variable.
+        values: handle → type and shape of its variable. calls: names of these calls.
     """
     return _hoist(graph, values, frozenset(), (), calls=calls)
 
@@ -98,10 +98,11 @@ def _hoist(
     *,
     calls: Collection[str] | None = None,
 ) -> Graph:
-    """Calls, loops and branches that take values instead of the variables that they only read.
+    """Let calls, loops and branches take values of the variables that they only read.
 
     Args:
-        calls: these alone, for which reads wait for what they wait for; None for all, before all writes.
+        calls: calls to change, whose reads wait for the same nodes as the calls; None changes all, with reads
+            before all writes.
     """
     if not any(node.op in TAKERS for node in graph.nodes):
         return graph
@@ -139,11 +140,11 @@ def _hoist(
 def _writes_after_reads(
     graph: Graph, reads: Mapping[str, Sequence[str]], loads: Collection[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Assignment → what it must wait for; where a call reads, it waits for the call already.
+    """Assignment → reads that it must wait for; it already waits for calls that read.
 
     Args:
-        reads: handle → reads that now are before the loops and branches that they were in.
-        loads: assignments that are no part of the step.
+        reads: handle → reads that were moved in front of loops and branches.
+        loads: assignments that are not part of the step.
     """
     if not reads:
         return {}
@@ -163,9 +164,9 @@ def _carried(
     left_alone: AbstractSet[str],
     calls: Collection[str] | None,
 ) -> dict[str | tuple[str, int], str]:
-    """Reference that is now a value → the variable's handle: inputs and outputs of calls.
+    """Reference that is now a value → handle of the variable: inputs and outputs of calls.
 
-    A call that hands a variable on, for its gradient's use, takes the value only if all further users can.
+    A call that returns a variable's handle takes the value only if all further users can.
     """
     carried: dict[str | tuple[str, int], str] = {}
     uses = tensor_uses(graph.nodes)

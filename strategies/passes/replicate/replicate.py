@@ -1,4 +1,4 @@
-"""One copy of the step for each replica of a task, and in it of forward and backward for each shard."""
+"""One copy of the step per replica of a task, and one of forward and backward per shard."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,19 +17,19 @@ from strategies.topology import Shard, Topology
 
 
 def split_node(placeholder: str) -> str:
-    """Name of the node that splits what is fed to a placeholder, where there are several shards."""
+    """Name of the node that splits a placeholder's batch, if there are several shards."""
     return f"split/{placeholder}/split"
 
 
 def split_batch(
     batch: Sequence[BatchInput], shards: Sequence[Shard], device: str
 ) -> tuple[list[Node], dict[int, dict[str, str]]]:
-    """Nodes that split what is fed along axis 0.
+    """Make nodes that split the fed batch along axis 0.
 
     Args:
-        device: where what is fed arrives.
+        device: device to which the batch is fed.
     Returns:
-        the nodes, and for each rank: placeholder → tensor reference of its shard.
+        Nodes, and for each rank: placeholder → tensor reference of its shard.
     """
     if len(shards) == 1:
         return [], {shards[0].rank: {b.node: b.node for b in batch}}
@@ -49,13 +49,12 @@ def split_batch(
 class Replicate:
     """Copy the step for every replica of this task, on the replica's device and with the rank's random state.
 
-    A replica that takes its examples in micro-batches has a copy of forward, backward and random state for
-    each of them, which share what is the same for all. A boundary afterwards lists what each shard
-    contributes, and passes on the first local one until a later pass replaces that by what all contribute
-    together.
+    A replica with micro-batches has one copy of forward, backward and random state for each of them, which
+    share nodes with equal values. Afterwards a boundary lists the contributions of all shards, and returns
+    the first local one until a later pass replaces it by the sum of all.
 
-    Replicas share one copy of a variable that has a server, with its update, and own and update the others.
-    Forward, backward and random state are copied always.
+    Replicas share one copy of a variable that has a server, and its update; they own and update all other
+    variables. Forward, backward and random state are always copied.
     """
 
     name: ClassVar[str] = "replicate"

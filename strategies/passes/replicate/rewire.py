@@ -1,4 +1,4 @@
-"""The one edit that synchronisation makes: other values flow into boundaries, from nodes that it adds."""
+"""The one edit that synchronisation makes: feed boundaries with other values, from nodes that it adds."""
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
@@ -16,12 +16,12 @@ def contribute(
     dropped: Container[str] = (),
     **changes: object,
 ) -> TrainGraph:
-    """The step with new nodes, and boundaries into which these contributions flow.
+    """Return the step with new nodes, and with these contributions at its boundaries.
 
     Args:
-        combined: `Boundary.values` → its only contribution from now on; other boundaries stay as they are.
-        dropped: `Boundary.values` of boundaries that the step no longer has.
-        changes: further fields of the step to replace.
+        combined: `Boundary.values` → its new, only contribution; other boundaries stay unchanged.
+        dropped: `Boundary.values` of the boundaries to remove.
+        changes: other fields of the step to replace.
     """
     added = tuple(added)
     if not (combined or added or changes):
@@ -42,7 +42,7 @@ def contribute(
 
 
 def total(rank: int, values: str, indices: str | None = None) -> Contribution:
-    """The complete sum over all replicas of all tasks, as the contribution of one of them."""
+    """Contribution that stands for the complete sum over all replicas of all tasks."""
     return Contribution(rank=rank, values=values, indices=indices, weight=1.0, total=True)
 
 
@@ -54,10 +54,10 @@ def pending(step: TrainGraph, ranks: Container[int | None]) -> list[Boundary]:
 
 
 def fed_with(graph: Graph, inputs: Mapping[str, str], added: Iterable[Node]) -> Graph:
-    """The graph with new nodes, and identities into which these tensors flow instead.
+    """Return the graph with new nodes, and with these identities reading other tensors.
 
     Args:
-        inputs: identity → tensor reference.
+        inputs: identity → tensor reference that it reads.
     """
     nodes = [
         replace(node, inputs=(inputs[node.name], *node.inputs[1:])) if node.name in inputs else node
@@ -67,7 +67,7 @@ def fed_with(graph: Graph, inputs: Mapping[str, str], added: Iterable[Node]) -> 
 
 
 def captured_name(boundary: Boundary) -> str:
-    """The name of the boundary's identity in the captured step, the same on every replica of every task."""
+    """Name of the boundary's identity in the captured step, the same on every replica of every task."""
     return (
         boundary.values
         if boundary.rank is None

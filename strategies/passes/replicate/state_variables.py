@@ -10,11 +10,11 @@ from strategies.numerics.compressors import StateSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateVariable:
-    """One replica's copy of a variable, its value in this step, and how it gets its next one.
+    """One replica's copy of an added variable, its value in this step, and the update of its value.
 
     Attributes:
-        nodes: handle, access for sessions, and the read.
-        value: tensor read by the step.
+        nodes: handle, nodes for access by sessions, and the read.
+        value: tensor of the value that the step reads.
     """
 
     variable: Variable
@@ -37,19 +37,19 @@ class StateVariable:
         lasting: bool = True,
         part: Part | None = None,
     ) -> "StateVariable":
-        """A state of this name for one replica.
+        """Make a state variable for one replica.
 
-        It takes eleven arguments: facts of a variable that no other value carries together.
+        It takes eleven arguments: facts of a variable that no other value holds together.
 
         Args:
-            name: of the variable, the same on all replicas.
-            of: the variable whose gradient it belongs to, None where it belongs to none.
-            group: what it is for.
-            path: what the names of its nodes start with, the same on all replicas.
-            owners: ranks of all replicas that have one.
-            shared: what is the same on every replica at first must stay so.
-            lasting: a checkpoint's value goes on; otherwise every session begins with a fresh one.
-            part: the range of a state of the whole variable that it is.
+            name: name of the state variable, the same on all replicas.
+            of: name of the variable whose gradient it belongs to, None if there is none.
+            group: purpose of the state.
+            path: prefix of its nodes' names, the same on all replicas.
+            owners: ranks of all replicas that have such a state.
+            shared: True if a value that is initially the same on every replica must stay so.
+            lasting: True if a checkpoint restores its value; otherwise every session starts with a fresh one.
+            part: range that it covers in the state of the whole variable; None for a whole state.
         """
         prefix = f"{path}/replica_{rank}/"
         # Random draws differ between replicas; a factor must not.
@@ -81,7 +81,7 @@ class StateVariable:
         return cls(variable=variable, nodes=nodes, value=nodes[-1].name)
 
     def keep(self, value: str) -> Node:
-        """The node that keeps a value for the next step, once this one has read its value."""
+        """Node that stores a value for the next step, after this step has read the old value."""
         handle = self.nodes[0]
         name = f"{handle.name.removesuffix('handle')}keep"
         return assign_variable(

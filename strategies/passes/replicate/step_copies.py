@@ -1,4 +1,4 @@
-"""Nodes that each shard has, each replica has, or that exist once: copies, references, weights."""
+"""Nodes that exist per shard, per replica or once: their copies, references and weights."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -16,9 +16,9 @@ from strategies.topology import Shard, Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owners:
-    """Nodes of which each shard has a copy, and those of which each replica has one; others exist once.
+    """Nodes with one copy per shard, and nodes with one copy per replica; others exist once.
 
-    If a replica takes its shard at once, a shard has nothing that its replica lacks.
+    Without micro-batches a shard has no nodes that its replica lacks.
     """
 
     per_shard: AbstractSet[str]
@@ -26,14 +26,14 @@ class Owners:
 
     @classmethod
     def of(cls, step: TrainGraph, *, shared: AbstractSet[str], micro_batches: int) -> "Owners":
-        """The owners in a step.
+        """Find the owners of a step's nodes.
 
         Args:
-            shared: names of the variables of which there is one copy for all replicas; each owns and updates
-                the others.
-            micro_batches: shards of each replica.
+            shared: names of the variables with one copy for all replicas; each replica owns and updates the
+                others.
+            micro_batches: number of shards per replica.
         Raises:
-            StrategyError: when one node updates variables of both kinds.
+            StrategyError: one node updates both shared and own variables.
         """
         everything = set(step.graph.by_name) - {b.node for b in step.batch}
         if not shared and micro_batches == 1:
@@ -46,12 +46,12 @@ class Owners:
         return cls(per_shard=passing, per_replica=copied - passing)
 
     def copied(self) -> set[str]:
-        """The nodes that do not exist once."""
+        """Nodes that are copied."""
         return {*self.per_shard, *self.per_replica}
 
 
 def _forward_and_backward(step: TrainGraph) -> set[str]:
-    """Forward, backward, and the variables and tables that each replica has for itself."""
+    """Forward, backward, and the variables and tables that each replica owns."""
     by_name = step.graph.by_name
     crossing = [n for b in step.boundaries for n in (b.values, b.indices) if n is not None]
     roots = [producer(by_name[n].inputs[0]) for n in crossing]
@@ -66,7 +66,7 @@ def _forward_and_backward(step: TrainGraph) -> set[str]:
 def _same_for_all_shards(step: TrainGraph, passing: AbstractSet[str]) -> set[str]:
     """Nodes of forward and backward that shards share: tables, constants, first reads of variables.
 
-    One read for all micro-batches: a parameter server sends a variable to a replica once in a step.
+    All micro-batches use one read: a parameter server sends a variable to a replica once per step.
     """
     uses = resource_uses(step.graph)
     constant = [
@@ -105,13 +105,13 @@ def micro_batch_prefix(shard: Shard) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StepCopies:
-    """A captured step, and what its references become for each shard.
+    """A captured step, and its references in the copy of each shard.
 
     Attributes:
-        firsts: the first shard of each replica, which represents it.
+        firsts: first shard of each replica, which represents it.
         renames: rank of a shard → its references.
-        inner: the same in copies, which take something else in place of what exists once.
-        joint: what a replica has once and its shards feed, or that waits for what they give.
+        inner: rank of a shard → references within copies, which read substitutes for nodes that exist once.
+        joint: nodes that a replica has once and that its shards feed, or that wait for its shards' results.
     """
 
     graph: TrainGraph
@@ -131,11 +131,11 @@ class StepCopies:
         fed: Mapping[int, Mapping[str, str]],
         between: Mapping[str, str],
     ) -> "StepCopies":
-        """Copies for these shards.
+        """Make the copies for these shards.
 
         Args:
-            fed: rank of a shard → placeholder → its examples.
-            between: reference to what exists once → what copies read or wait for instead.
+            fed: rank of a shard → placeholder → reference of its examples.
+            between: reference of a node that exists once → reference that copies read or wait for instead.
         """
         copied = owners.copied()
         # A wait for what crosses to a shared variable is one for having made what goes there.
@@ -167,16 +167,16 @@ class StepCopies:
         return cls(graph, owners, shards, firsts, renames, inner, joint)
 
     def ref(self, ref: str, shard: Shard) -> str:
-        """A reference of the captured graph as this shard has it."""
+        """Reference in this shard's copy for a reference of the captured graph."""
         return self.renames[shard.rank][ref]
 
     def refs(self, refs: Sequence[str], shards: Sequence[Shard] | None = None) -> tuple[str, ...]:
-        """References as all of these shards have them, each once."""
+        """References in the copies of all these shards, without repetition."""
         chosen = self.shards if shards is None else shards
         return tuple(dict.fromkeys(self.ref(ref, shard) for shard in chosen for ref in refs))
 
     def own(self, nodes: Sequence[Node], shard: Shard) -> Iterator[Node]:
-        """The copies that a shard has, and with a replica's first shard those that the replica has."""
+        """Nodes of a shard's copy, and with a replica's first shard those of the replica."""
         if shard.turn == 0:
             originals = [node for node in nodes if node.name in self.owners.per_replica]
             mates = [self.inner[other.rank] for other in self.shards if other.replica == shard.replica]
@@ -199,7 +199,7 @@ class StepCopies:
                 yield node
 
     def shared(self, nodes: Sequence[Node], apart: set[str]) -> Iterator[Node]:
-        """Nodes that exist once, without those that are apart."""
+        """Nodes that exist once, without those in `apart`."""
         copied = self.owners.copied()
         for node in nodes:
             if node.name in apart:
@@ -208,7 +208,7 @@ class StepCopies:
             yield node if alone else replace(node, inputs=_inputs(node, [*self.renames.values()]))
 
     def describe(self, copied: Graph, topology: Topology) -> TrainGraph:
-        """The train graph of the copied graph."""
+        """Train graph of the copied graph."""
         graph, first = self.graph, self.shards[0]
         return replace(
             graph,
@@ -303,7 +303,7 @@ class StepCopies:
 
 
 def _inputs(node: Node, renames: Sequence[Renames]) -> tuple[str, ...]:
-    """Inputs of what several shards have in common: it reads the first, and waits for all."""
+    """Inputs of a node that several shards share: it reads the first shard, and waits for all."""
     data = (renames[0][ref] for ref in node.data_inputs)
     waits = dict.fromkeys(rename[ref] for rename in renames for ref in node.inputs if ref[0] == "^")
     return (*data, *waits)

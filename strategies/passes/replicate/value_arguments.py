@@ -1,4 +1,4 @@
-"""Calls and reads that take the value of a variable in place of the variable."""
+"""Calls and reads that take a variable's value instead of the variable."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,10 +27,10 @@ Use: TypeAlias = tuple[Node, int]
 
 @dataclass(slots=True)
 class ValueArguments:
-    """Rewrites calls of one graph; functions that take values join the library under names of their own.
+    """Rewrites calls of one graph; functions that take values are added to the library under new names.
 
     Attributes:
-        functions: the library, to which functions are added.
+        functions: function library, to which functions are added.
     """
 
     graph: Graph
@@ -42,7 +42,7 @@ class ValueArguments:
         self.functions = dict(self.graph.functions)
 
     def passed_on(self, node: Node, position: int) -> frozenset[int] | None:
-        """Outputs of a node that pass an input variable through; None unless a call only reads it."""
+        """Outputs of a node that return an input variable's handle; None unless a call only reads it."""
         if node.op in _FORWARDERS:
             return _FORWARDERS[node.op]
         outputs: set[frozenset[int]] = set()
@@ -90,10 +90,10 @@ class ValueArguments:
         """All references to the same variable, through identities, loops, branches and calls.
 
         Args:
-            output: the reference to an output of a node.
-            by: op of the node that gives them, where it is in a graph.
+            output: function that makes the reference to an output of a node.
+            by: op of the node that produces the references, if it is in a graph.
         Returns:
-            None when one of them is not only read.
+            The references; None if one of them is used for more than reading.
         """
         readers = _READERS_OUTSIDE_CALLS if by in _FORWARDERS else _READERS
         aliases: set[str] = set()
@@ -114,7 +114,7 @@ class ValueArguments:
         return frozenset(aliases)
 
     def call(self, node: Node, values: Mapping[int, tuple[DType, Shape]]) -> Node:
-        """A call whose functions take values at these input positions; its inputs are as they were."""
+        """Call whose functions take values at these input positions; its inputs stay unchanged."""
         types = {k: dtype for k, (dtype, _) in values.items()}
         outputs = {i: values[k] for k in values for i in self.passed_on(node, k) or ()}
         attrs = {key: self._with_values(a, len(node.data_inputs), types) for key, a in node.attrs.items()}
@@ -184,7 +184,7 @@ class ValueArguments:
     def with_values(
         self, node: Node, values: Mapping[int, tuple[DType, Shape]], output: Callable[[Node, int], str]
     ) -> Iterator[Node]:
-        """A node that takes values at these input positions, after what it needs for that."""
+        """Node that takes values at these input positions, preceded by the nodes that it needs for that."""
         if node.op in CALLS:
             yield self.call(node, values)
             return
@@ -217,7 +217,7 @@ class ValueArguments:
 
 
 def tensor_uses(nodes: Iterable[Node]) -> Mapping[str, list[Use]]:
-    """Tensor reference → the nodes that take it, and as which of their data inputs."""
+    """Tensor reference → nodes that read it, each with the position of the data input."""
     uses: dict[str, list[Use]] = {}
     for node in nodes:
         for k, ref in enumerate(node.data_inputs):
@@ -236,7 +236,7 @@ def _body_ref(node: Node, index: int) -> str:
 
 
 def graph_ref(node: Node, index: int) -> str:
-    """The reference to an output of a node of a graph."""
+    """Reference to an output of a node of a graph."""
     return tensor(node.name, index)
 
 
@@ -247,11 +247,11 @@ def with_values(
     values: Mapping[tuple[str, int | None], str],
     replaced: Mapping[str, Node],
 ) -> Iterator[Node]:
-    """The nodes of a step, whose reads of these copies take values that others keep.
+    """Nodes of a step in which reads of these copies use values that other replicas own.
 
     Args:
         prior: handle → nodes that read a copy.
-        replaced: name → the node in its place.
+        replaced: name → node that replaces it.
     """
     variable_of = {name: v for v in variables for name in prior[v.handle]}
     arguments = ValueArguments(graph.graph)

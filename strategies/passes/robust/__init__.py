@@ -1,1 +1,1 @@
-"""Rules over the gradients of all workers, on a server or on every worker, and faults put into gradients."""
+"""Robust rules over all workers' gradients, on a server or on every worker, and injected faults."""

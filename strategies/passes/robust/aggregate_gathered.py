@@ -17,9 +17,9 @@ from strategies.topology import Replica, Topology
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AggregateGathered:
-    """Have the first replica of each worker gather the gradients of all workers, and combine them by a rule.
+    """Let the first replica of each worker gather all workers' gradients, and combine them by a rule.
 
-    All get the same of the same, to a digit: their copies of variables stay equal.
+    All workers compute bitwise equal results from equal inputs, so that their copies of variables stay equal.
     """
 
     name: ClassVar[str] = "aggregate-gathered"

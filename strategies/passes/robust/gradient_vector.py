@@ -1,4 +1,4 @@
-"""Gradients of one level as the vector of a worker, and a rule over all workers' vectors, on a server too."""
+"""Gradients of one level as a worker's vector, and a rule over all workers' vectors, also on a server."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,9 +39,9 @@ class Aggregated:
     """Result of a rule over the gradients of all workers.
 
     Attributes:
-        combined: `Boundary.values` → what flows into it.
-        state: variables that live from step to step. keeps: nodes that give them their next values.
-        counts: tensor [3, n] of what has been counted so far.
+        combined: `Boundary.values` → contribution that flows into the boundary.
+        state: variables that are kept between steps. keeps: nodes that assign their next values.
+        counts: tensor [3, n] of the counts so far.
     """
 
     nodes: tuple[Node, ...]
@@ -53,12 +53,12 @@ class Aggregated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientVector:
-    """The gradients of one level, in a fixed order: the vector that a rule sees spans all of them.
+    """Gradients of one level in a fixed order; a rule's vector spans all of them.
 
     Attributes:
-        boundaries: dense ones, then sparse ones.
-        dtype: in which vectors travel: float, or double where any gradient is.
-        faults: of all workers and kinds.
+        boundaries: dense boundaries, then sparse ones.
+        dtype: type of the vectors: float, or double if any gradient is double.
+        faults: faults of all workers and kinds.
     """
 
     aggregation: Aggregation
@@ -71,7 +71,7 @@ class GradientVector:
     def of(
         cls, aggregation: Aggregation, boundaries: Sequence[Boundary], faults: tuple[Fault, ...]
     ) -> "GradientVector":
-        """The vector of boundaries of one level, of one replica or of what all share."""
+        """Make the vector of one level's boundaries, of one replica or shared by all."""
         sparse = [b for b in boundaries if b.indices is not None]
         dense = [b for b in boundaries if b.indices is None]
         return cls(
@@ -103,7 +103,7 @@ class GradientVector:
         return (self.dtype, *(dtype for _ in self.sparse for dtype in (self.dtype, INT64)))
 
     def sent(self, task: int, device: str) -> Sent:
-        """Nodes that lay ready what a worker sends."""
+        """Nodes that prepare the tensors that a worker sends."""
         number = dtype_number(self.dtype)
         specs = tuple(TensorSpec(dtype=b.dtype, shape=b.shape) for b in self.dense)
         nodes, (vector,) = trace(as_vector, specs, dtype=number).splice(
@@ -136,12 +136,12 @@ class GradientVector:
         device: str,
         gathered: bool,
     ) -> Aggregated:
-        """Nodes that combine what all workers have sent.
+        """Nodes that combine the tensors of all workers.
 
         Args:
-            received: tensors as `combined_gradients` takes them, without what is kept.
-            rank: replica that keeps what lives from step to step. owners: all that have such.
-            gathered: as in `Layout`.
+            received: tensors in the order of `combined_gradients`, without the rule's state and the counts.
+            rank: replica that holds the rule's state. owners: all replicas with such a state.
+            gathered: True if all workers' contributions are one tensor, see `Layout`.
         """
         state = self._state(rank, owners, device)
         layout = Layout(
@@ -210,7 +210,7 @@ class GradientVector:
 
 
 def by_level(plan: TaskPlan, boundaries: Sequence[Boundary]) -> tuple[GradientVector, ...]:
-    """A vector for each level of these boundaries: those of an update wait for the gradients before it."""
+    """Vectors of these boundaries, one per level: those of an update wait for the gradients before it."""
     aggregation = plan.aggregation
     if aggregation is None:
         return ()
@@ -228,11 +228,11 @@ def _shares(topology: Topology) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerGathering:
-    """Workers find its queues by their shared names; each holds what one worker sends in a step.
+    """Queues on a server, found by their shared names; each holds one worker's tensors of a step.
 
     Attributes:
-        device: of the server. task: that takes.
-        name: of its queues.
+        device: server's device. task: task that receives the gradients.
+        name: prefix of the queues' names.
     """
 
     vector: GradientVector
@@ -241,17 +241,17 @@ class ServerGathering:
     name: str
 
     def push(self, task: int, sent: Sent, after: Iterable[str]) -> list[Node]:
-        """Nodes that send what a worker has laid ready once others have run; the push is last."""
+        """Nodes that send a worker's prepared tensors after other nodes; the push is last."""
         queue = self._queue(task)
         return [queue.handle, queue.put("push", sent.tensors, after)]
 
     def take(self, topology: Topology, rank: int, owners: tuple[int, ...]) -> tuple[list[Node], Aggregated]:
-        """Nodes that wait for all workers and take their vectors, and those of the rule's result.
+        """Nodes that wait for all workers and take their vectors, and the nodes of the rule.
 
-        Whoever takes makes them, beside its own push.
+        The receiving task makes them, in addition to its own push.
 
         Args:
-            rank: replica whose session keeps what the rule keeps. owners: all that keep such.
+            rank: replica whose session holds the rule's state. owners: all replicas with such a state.
         """
         takes: list[Node] = []
         nodes: list[Node] = []

@@ -1,4 +1,4 @@
-"""Faults put into the step of one worker: into gradients that it sends, or labels that it learns from."""
+"""Faults injected into the step of one worker: into gradients that it sends, or into its labels."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,9 +24,9 @@ _PREFIX = "fault"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InjectFaults:
-    """Let this worker send other gradients than it has computed, or compute them from other labels.
+    """Let this worker send wrong gradients, or compute gradients from wrong labels.
 
-    Its replicas send the same kind of them; each combines its micro-batches before.
+    All its replicas send the same kind of fault; each combines its micro-batches before.
     """
 
     name: ClassVar[str] = "inject-faults"
@@ -73,7 +73,7 @@ class InjectFaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Injected:
-    """A fault in one gradient: what is sent in its place, and what is kept for it from step to step."""
+    """A fault in one gradient: the value sent instead, and state that it keeps between steps."""
 
     nodes: tuple[Node, ...]
     values: str

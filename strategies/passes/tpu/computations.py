@@ -1,7 +1,7 @@
 """Compiled computations: metadata, executes, programs and the replicas that run them.
 
-TensorFlow ships no Python class of the metadata's message. Fields that are read or changed are declared
-here; all others are kept.
+TensorFlow has no Python class for the metadata's message. Fields that are read or changed are declared here;
+all others are preserved.
 
 Source:
     TensorFlow 2.21, tensorflow/core/protobuf/tpu/compile_metadata.proto.
@@ -62,7 +62,7 @@ class CompileMetadata:
     """Metadata of a compile node.
 
     Attributes:
-        arguments: those of executes, in order, without guaranteed constants.
+        arguments: arguments of the execute nodes, in order, without guaranteed constants.
     """
 
     n_replicas: int
@@ -113,7 +113,7 @@ class Computation:
     """A compile node whose program every replica executes once.
 
     Attributes:
-        executes: in graph order; each takes the metadata's arguments, then the program's key.
+        executes: execute nodes in graph order; each reads the metadata's arguments, then the program's key.
     """
 
     compile: Node
@@ -135,10 +135,10 @@ class Computation:
 
 
 def read_computation(scope: Scope, node: Node) -> Computation:
-    """The computation of a compile node.
+    """Read the computation of a compile node.
 
     Raises:
-        GraphError: it cannot be resharded; the message says why.
+        GraphError: it cannot be resharded; the message gives the reason.
     """
     metadata = _metadata(node)
     if metadata.n_cores_per_replica != 1:
@@ -181,12 +181,12 @@ def _executes(scope: Scope, node: Node) -> Iterator[Node]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """Nodes of a graph with arguments, which have no nodes.
+    """Nodes of a graph that read arguments; arguments have no nodes.
 
     Attributes:
         arguments: name → type, in order.
         results: name → reference, in order.
-        waits: nodes that run in each call, whether results need them or not.
+        waits: nodes that run in each call, even if no result needs them.
     """
 
     nodes: tuple[Node, ...]
@@ -211,8 +211,8 @@ class Member:
     """A replica of a program.
 
     Attributes:
-        place: its rank.
-        order: rank at each place of the group, as TensorFlow's collectives take them.
+        place: rank of the replica.
+        order: rank at each position of the group in TensorFlow's collectives.
         group: number of members, and group key.
     """
 

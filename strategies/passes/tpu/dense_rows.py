@@ -1,7 +1,7 @@
-"""Gradients of rows made dense, for programs whose shapes are known: every row has one, most of them zeros.
+"""Sparse gradients made dense, for programs of known shapes: every row has a gradient, mostly zeros.
 
-An update that takes rows then gets all of them, in their order. The result is the same if a row without a
-gradient is updated as with zeros, as optimizers of Keras 3 do; TensorFlow's kernels for rows leave it alone.
+An update of rows then gets all of them, in order. The result is the same if rows without a gradient are
+updated as if it were zero, as in Keras 3's optimizers; TensorFlow's kernels for rows leave them alone.
 """
 
 from collections.abc import Container, Iterator, Mapping
@@ -30,7 +30,7 @@ _ZERO_OF_ALL = frozenset({"Add", "AddN", "AddV2", "Sub"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DenseRows:
-    """Make gradients of rows dense, and give updates all rows."""
+    """Make sparse gradients dense, and give updates all rows."""
 
     name: ClassVar[str] = "tpu-dense-rows"
     plan: TaskPlan
@@ -146,7 +146,7 @@ def _moving_scatters(graph: TrainGraph, b: Boundary) -> Iterator[Node]:
 
 
 def _zeros(graph: Graph, rows: str) -> set[str]:
-    """Nodes that are zero in a row in which this gradient's rows are."""
+    """Nodes that are zero in every row in which this gradient's rows are zero."""
     zeros = {rows}
     made_of_rows = [graph.by_name[name] for name in descendants(graph, [rows], control=False)]
     for node in topological_order(made_of_rows):
@@ -161,7 +161,7 @@ def _zeros(graph: Graph, rows: str) -> set[str]:
 
 
 def _adds_nothing(by_name: Mapping[str, Node], scatter: Node, zeros: Container[str]) -> bool:
-    """Return True if a write leaves a row as it is where these nodes are zero."""
+    """True if a write does not change a row in which these nodes are zero."""
     handle, ids, value = scatter.data_inputs[:3]
     if scatter.op in ("ResourceScatterAdd", "ResourceScatterSub"):
         return producer(value) in zeros

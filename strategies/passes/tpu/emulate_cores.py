@@ -1,4 +1,4 @@
-"""TPU computations lowered to other devices: same graph, same formats, real bytes.
+"""TPU computations lowered to other devices, with the same graph, the same formats and real traffic.
 
 An execute becomes a call of its program, a compile node a constant key, a sum over replicas a collective,
 and resharding a function that cuts or gathers variables if their format differs.
@@ -33,12 +33,12 @@ from strategies.topology import Topology
 def resharding_call(
     emulated: EmulatedComputation, member: Member, node: Node, keys: Mapping[str, int]
 ) -> tuple[Node, Function]:
-    """Call of a function that reshards one replica's variables, and that function.
+    """Function that reshards one replica's variables, and the call of it.
 
     Args:
-        node: that reshards. keys: name of a collective → its instance key.
+        node: node that reshards. keys: name of a collective → its instance key.
     Raises:
-        GraphError: it reshards other variables than its execute takes.
+        GraphError: it reshards other variables than its execute node uses.
     """
     *handles, key, state = node.data_inputs
     if len(handles) != len(emulated.resharded):
@@ -147,11 +147,11 @@ _STRING, _RESOURCE, _BOOL = DType("string"), DType("resource"), DType("bool")
 
 
 def lower_computations(graph: Graph, members: Mapping[int, Member]) -> Graph:
-    """A graph whose computations run on the devices of these members.
+    """Lower a graph's computations to the devices of these members.
 
     Args:
-        members: place among the executes → replica that runs here; other executes and their users are
-            dropped.
+        members: position among the execute nodes → replica that runs here; other execute nodes and their
+            users are dropped.
     Raises:
         GraphError: a computation cannot be lowered.
     """
@@ -223,7 +223,7 @@ class _ScopeLowering:
     """Lowering of one scope.
 
     Attributes:
-        states: shared name of a replica's format variable → computation and place, of all scopes.
+        states: shared name of a replica's format variable → computation and position, over all scopes.
         keys: name of a collective → its instance key.
     """
 
@@ -403,9 +403,9 @@ class EmulateCores:
 
 
 def _meeting(member: Member) -> Iterator[Node]:
-    """A collective in the graph itself.
+    """Collective in the graph itself, outside functions.
 
-    TensorFlow looks for collectives there, not in functions, to know whether workers' runs belong together.
+    TensorFlow looks only there for collectives, to decide whether workers' runs belong together.
     """
     snippet = trace(all_here, (), group=(member.group[0], GATHER_GROUP_KEY), key=1)
     nodes, (met,) = snippet.splice(f"{_met(member.place)}/", [], device=member.device)

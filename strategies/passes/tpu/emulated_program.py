@@ -1,4 +1,4 @@
-"""Programs that a replica's device runs in place of a TPU core."""
+"""Programs that a replica's device runs instead of a TPU core."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -35,8 +35,8 @@ class EmulatedComputation:
     """A computation and the values that its emulation needs.
 
     Attributes:
-        label: unique in the graph and its functions.
-        program: of every replica, with whole variables.
+        label: label, unique in the graph and its functions.
+        program: program of every replica, with whole variables.
         variables: position of an argument → its variable.
         resharded: positions of arguments that are resharded before the program runs.
         library: functions that the program may call.
@@ -170,7 +170,7 @@ def _program(computation: Computation, library: Mapping[str, Function]) -> Progr
 
 
 def _effects(nodes: tuple[Node, ...]) -> tuple[str, ...]:
-    """Nodes that TensorFlow runs in each call of a function, whether its results need them or not."""
+    """Nodes that TensorFlow runs in each call of a function, even if its results do not need them."""
     stateful = [
         node.name
         for node in nodes
@@ -207,7 +207,7 @@ def _resharded(scope: Scope, computation: Computation) -> tuple[int, ...]:
 
 
 def _size(spec: TensorSpec) -> int:
-    """Elements of a variable; -1 if unknown."""
+    """Number of elements of a variable; -1 if unknown."""
     dims = spec.shape.dims
     return -1 if dims is None or min(dims, default=0) < 0 else math.prod(dims)
 

@@ -1,10 +1,10 @@
 """Resharding around host loops: variables are partitioned during a loop, and whole before and after it.
 
-In a host loop every iteration executes one program on all cores. A variable that in the loop these executes
-alone see need not be whole on every core between iterations: each core keeps a part of it, and its update is
-made once in place of once on each. Before each iteration a node converts variables to the program's format,
-a no-op after the first; after the last iteration one converts them back, and every output of the
-loop waits for that.
+In a host loop every iteration executes one program on all cores. A variable that only these execute nodes use
+in the loop need not be whole on every core between iterations: each core keeps a part of it, and its update
+is made once instead of once per core. Before each iteration a node converts variables to the program's
+format, a no-op after the first iteration; after the last iteration another node converts them back, and every
+output of the loop waits for it.
 
 Source:
     Xu et al. 2020, "Automatic cross-replica sharding of weight update in data-parallel training",
@@ -44,9 +44,9 @@ class ReplicaFormat:
     """Format of one replica's variables.
 
     Attributes:
-        prefix: of node names.
-        device: of the replica's execute.
-        shared_name: of the variable that holds the present format.
+        prefix: prefix of the nodes' names.
+        device: device of the replica's execute node.
+        shared_name: shared name of the variable that holds the current format.
     """
 
     prefix: str
@@ -85,7 +85,7 @@ class ReplicaFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReshardedComputation:
-    """A computation, and positions of its partitioned arguments."""
+    """A computation, and the positions of its partitioned arguments."""
 
     computation: Computation
     positions: tuple[int, ...]
@@ -95,7 +95,7 @@ class ReshardedComputation:
         return tuple(inputs[position] for position in self.positions)
 
     def waits(self, scope: Scope, execute: Node, before: Node) -> tuple[str, ...]:
-        """Resharding waits for all that the execute needs, which may write variables."""
+        """Waits of the resharding: all nodes that the execute node needs, which may write variables."""
         resharded = frozenset(self.positions)
         others = (ref for i, ref in enumerate(execute.data_inputs[:-1]) if i not in resharded)
         needed = [node.name for ref in others if (node := scope.of_data(ref)) is not None]
@@ -111,7 +111,7 @@ class ReshardedComputation:
 def choose_computations(
     scope: Scope, loop: HostLoop, handles: LoopHandles, left: dict[str, str]
 ) -> list[ReshardedComputation]:
-    """Computations of a loop that can be resharded; `left` gets a reason for the others."""
+    """Computations of a loop that can be resharded; `left` receives a reason for each of the others."""
     chosen: list[ReshardedComputation] = []
     for node in loop.compiles:
         try:
@@ -172,8 +172,8 @@ class Resharded:
     """Result of the pass.
 
     Attributes:
-        graph: the same object if nothing was resharded.
-        left: compile node → why it was left as it is.
+        graph: new graph; the same object if nothing was resharded.
+        left: compile node → reason why it was not changed.
     """
 
     graph: Graph
@@ -181,7 +181,7 @@ class Resharded:
 
 
 def reshard_host_loops(graph: Graph) -> Resharded:
-    """Insert resharding around every host loop whose computations allow it; others are left as they are."""
+    """Insert resharding around every host loop whose computations allow it; others stay unchanged."""
     bodies = (function.nodes for function in graph.functions.values())
     if not any(node.op in COMPILES for node in chain(graph.nodes, *bodies)):
         return Resharded(graph=graph, left={})

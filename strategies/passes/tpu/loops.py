@@ -1,4 +1,4 @@
-"""Loops over steps around a computation, of the host or of the cores.
+"""Loops over steps around a computation, on the host or on the cores.
 
 A host loop compiles and executes the computation in each iteration, as TensorFlow's runtime does with TPUs.
 Cores that loop by themselves get all batches at once, so that nothing can be resharded between steps.
@@ -41,7 +41,7 @@ _INT32 = DType("int32")
 def _with_loop(
     step: TrainGraph, *, nodes: tuple[Node, ...], program: Function, output: Callable[[int, int], str]
 ) -> TrainGraph:
-    """The step around a loop; `output` gives the final value of an output by place and rank."""
+    """Build the step around a loop; `output` returns an output's final value by position and rank."""
     computation = ReplicatedComputation.of(step)
     functions = {**step.graph.functions, PROGRAM: program}
     return replace(
@@ -161,7 +161,7 @@ LOOP = f"{PREFIX}loop/"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoopOnHost:
-    """Run a replicated computation in a host loop, once for each batch that is fed."""
+    """Run a replicated computation in a host loop, once for each fed batch."""
 
     name: ClassVar[str] = "tpu-host-loop"
     plan: TaskPlan
@@ -229,7 +229,7 @@ class _Building:
     task: int
 
     def nodes(self, parted: AbstractSet[str]) -> tuple[tuple[Node, ...], dict[tuple[int, int], str], str]:
-        """The loop: its nodes, final values of outputs by place and rank, and the number of its steps."""
+        """Nodes of the loop, final values of outputs by position and rank, and the number of steps."""
         host = self.topology.host_device(self.task)
         loop = StepLoop(LOOP, host)
         frame, replicas = loop.frame, self.topology.replicas()

@@ -1,4 +1,4 @@
-"""The step as one computation that all cores run, in the form that TensorFlow's TPU rewrites take.
+"""The step as one computation on all cores, in the form that TensorFlow's TPU rewrites expect.
 
 Every replica has its own copy of each variable, and the computation takes them as one replicated input.
 Gradients and new forward state go through a sum over replicas, scaled by a replica's share of the batch.
@@ -59,12 +59,12 @@ SUMMED = frozenset({"half", "bfloat16", "float", "double", "int32", "uint32"})
 
 
 def check_compilable(step: TrainGraph, body: Collection[str]) -> None:
-    """Refuse a step that no compiler of cores takes.
+    """Refuse a step that cannot be compiled for cores.
 
     Args:
         body: names of nodes that cores would run.
     Raises:
-        UnsupportedError: naming the first obstacle.
+        UnsupportedError: the step cannot be compiled; the message names the first obstacle.
     """
     if step.effects:
         raise _refusal(f"must show nothing, got {step.effects[0]!r}, which prints, writes or saves")
@@ -154,8 +154,8 @@ RANK = "rank"
 class ReplicateComputation:
     """Replicate the step over the cores of all tasks.
 
-    The result has the copies of all replicas, as a program for a whole slice needs them, and describes those
-    of this task.
+    The result contains the copies of all replicas, because a whole slice runs one program; its fields
+    describe those of this task.
     """
 
     name: ClassVar[str] = "tpu-replicate"
@@ -267,7 +267,7 @@ def _in_body(
 
 
 def _of_cluster(node: Node) -> Node:
-    """Mark a node as part of the computation; one without data waits for it."""
+    """Mark a node as part of the computation; a node without data inputs waits for it."""
     waits = () if node.data_inputs else (f"^{METADATA}",)
     return node.changed(inputs=(*node.inputs, *waits), attrs={**node.attrs, **OF_CLUSTER})
 

@@ -35,12 +35,12 @@ ANY_CORE = "/device:TPU_REPLICATED_CORE:0"
 
 
 def input_of(name: str) -> str:
-    """Replicated input of a fed name."""
+    """Name of the replicated input of a fed placeholder."""
     return f"{PREFIX}input/{name}"
 
 
 def fed_on(task: int, name: str) -> str:
-    """Name of what another task is fed."""
+    """Name of the placeholder that another task feeds."""
     return f"{PREFIX}task_{task}/{name}"
 
 
@@ -76,7 +76,7 @@ def scaffold_nodes(n_replicas: int) -> tuple[Node, ...]:
 
 
 def updates_done(updates: Sequence[str]) -> Node:
-    """NoOp after all updates, which outputs wait for."""
+    """NoOp after all updates, for which outputs wait."""
     return no_op(DONE, (*updates, METADATA)).changed(attrs={**OF_CLUSTER, **WAITED_FOR})
 
 
@@ -93,10 +93,10 @@ def cross_replica_sum(name: str, ref: str, dtype: DType, n_replicas: int) -> tup
 
 
 def replicated_input(name: str, refs: Sequence[str], dtype: DType, *, mirrored: bool) -> Node:
-    """Input of a computation with a tensor per replica.
+    """Input of a computation, one tensor per replica.
 
     Args:
-        refs: by rank. mirrored: handles of a variable whose copies are equal.
+        refs: tensor references by rank. mirrored: True for the handles of a variable with equal copies.
     """
     attrs: dict[str, Attr] = {
         "N": len(refs),
@@ -122,7 +122,7 @@ def output_identity(name: str, ref: str, dtype: DType) -> Node:
 
 
 def replicated_output(name: str, ref: str, dtype: DType, n_replicas: int) -> Node:
-    """Output of a computation with a tensor per replica."""
+    """Output of a computation, one tensor per replica."""
     attrs: dict[str, Attr] = {"T": dtype, "num_replicas": n_replicas}
     return Node(name=name, op="TPUReplicatedOutput", inputs=(ref,), attrs=attrs)
 

@@ -1,4 +1,4 @@
-"""Host loops with compile nodes, and the variables that only one computation uses in them."""
+"""Host loops with compile nodes, and the variables that a single computation uses in them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class LoopHandle:
     """A handle that enters a loop.
 
     Attributes:
-        source: name of its Enter.
-        uses: executes that take it; None if anything else does.
+        source: name of its Enter node.
+        uses: execute nodes that use it; None if any other node does.
     """
 
     source: str
@@ -33,7 +33,7 @@ class LoopHandle:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopHandles:
-    """All handles of variables in a loop: those that enter, by source, and those created inside."""
+    """All handles of variables in a loop: entering ones, by source, and those created inside."""
 
     entering: Mapping[str, LoopHandle]
     created: tuple[Origin, ...]
@@ -44,7 +44,7 @@ class LoopHandles:
         """Positions of arguments that can be partitioned during the loop.
 
         Args:
-            sources: position → source of the handle of each execute.
+            sources: position → source of the handle for each execute node.
         """
         return tuple(
             position
@@ -85,7 +85,7 @@ def _one_or_each(handles: Sequence[LoopHandle]) -> bool:
 
 
 def handles_made(scopes: Scopes, nodes: Iterable[Node], programs: Iterable[Node]) -> tuple[Origin, ...]:
-    """Variables whose handles these nodes make, or functions that they call.
+    """Variables whose handles are created by these nodes or by functions that they call.
 
     Args:
         programs: compile nodes; their functions run on cores and are not called.
@@ -103,10 +103,10 @@ class HostLoop:
     """A loop of frames with compile nodes.
 
     Attributes:
-        frame: loops around its nodes, its own last.
-        switches: of its condition, by name.
-        exits, compiles: without those of inner loops.
-        nodes: inner loops included.
+        frame: names of the loops around its nodes, its own last.
+        switches: Switch nodes of its condition, by name.
+        exits, compiles: Exit and compile nodes, without those of inner loops.
+        nodes: all nodes, including those of inner loops.
     """
 
     frame: Frame
@@ -152,10 +152,10 @@ class HostLoop:
         return producer(ref) if producer(ref) in self.switches else None
 
     def check(self, scope: Scope, computation: Computation) -> None:
-        """Check that executes run in every iteration, and that each next one waits for them.
+        """Check that execute nodes run in every iteration, and that the next iteration waits for them.
 
         Raises:
-            GraphError: the last iteration's could run on after the loop, or start where it ends.
+            GraphError: those of the last iteration could run after the loop, or start when it ends.
         """
         frames = scope.loops.frames
         backs = {n.name for n in self.nodes if n.op in NEXT_ITERATIONS and frames[n.name] == self.frame}
@@ -219,7 +219,7 @@ def host_loops(scope: Scope, left: dict[str, str]) -> Iterator[HostLoop]:
     """Loops with compile nodes, innermost first.
 
     Args:
-        left: receives the reason for compile nodes in no such loop.
+        left: mapping that receives a reason for each compile node outside such loops.
     """
     in_no_frame = (n for n in scope.graph.nodes if n.op in COMPILES and n.name not in scope.loops.frames)
     left |= {node.name: "must be in a loop of the host, got it in none" for node in in_no_frame}

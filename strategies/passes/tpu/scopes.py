@@ -68,8 +68,8 @@ class Scope:
         """Reference to an output of a node.
 
         Args:
-            output: name of the op's output. place: among all tensors that the op gives.
-            number: among those of this output.
+            output: name of the op's output. place: index among all tensors that the op returns.
+            number: index among the tensors of this output.
         """
         return tensor(node, place) if self.function is None else f"{node}:{output}:{number}"
 
@@ -106,8 +106,8 @@ class Scopes:
     """Scopes of a graph and of the functions that it reaches.
 
     Attributes:
-        by_name: function → scope of its body; the graph's own has no name.
-        sites: function → its call sites, None for an unknown form of call.
+        by_name: function → scope of its body; the name of the graph's own scope is empty.
+        sites: function → its call sites, None if it is called in an unknown form.
     """
 
     by_name: Mapping[str, Scope]
@@ -127,7 +127,7 @@ class Scopes:
         return cls(by_name=by_name, sites={name: tuple(calls) for name, calls in sites.items()})
 
     def only_site(self, function: str) -> CallSite | None:
-        """The call site of a function, if it is the only one and runs once."""
+        """Call site of a function, if it is the only one and runs once."""
         sites = self.sites.get(function, ())
         if len(sites) != 1 or sites[0] is None:
             return None
@@ -159,8 +159,9 @@ class Origin:
     """Origin of a handle.
 
     Attributes:
-        device: of the node that makes it, empty if TensorFlow places it.
-        names: container and shared name of a variable, or what identifies another resource; None if unknown.
+        device: device of the node that creates it, empty if TensorFlow places it.
+        names: container and shared name of a variable, or values that identify another resource; None if
+            unknown.
     """
 
     device: str
@@ -205,13 +206,13 @@ def origin(scopes: Scopes, scope: Scope, ref: str) -> Origin:
 
 
 def variable_of(scopes: Scopes, scope: Scope, ref: str) -> Node | None:
-    """The VarHandleOp that a handle comes from; None if there are others or several."""
+    """VarHandleOp that a handle comes from; None if it comes from another op or from several."""
     _, _, node = _source(scopes, scope, ref)
     return node if node is not None and node.op == "VarHandleOp" else None
 
 
 def _source(scopes: Scopes, scope: Scope, ref: str) -> tuple[Scope, str, Node | None]:
-    """Scope, reference and node that a handle comes from; no node for an argument or several."""
+    """Scope, reference and node that a handle comes from; no node for an argument or several sources."""
     waiting = [(scope, ref)]
     seen = {(scope.name, ref)}
     sources: list[tuple[Scope, str, Node | None]] = []
@@ -227,7 +228,7 @@ def _source(scopes: Scopes, scope: Scope, ref: str) -> tuple[Scope, str, Node | 
 
 
 def _before(scopes: Scopes, scope: Scope, ref: str) -> Iterator[tuple[Scope, str]]:
-    """Possible sources of a handle one step back; none if it is made here or unknown."""
+    """Possible sources of a handle, one step back; none if it is created here or unknown."""
     node = scope.of_data(ref)
     if node is None:
         yield from _passed(scopes, scope, producer(ref))
@@ -266,7 +267,7 @@ def _result(scope: Scope, node: Node, function: Function, ref: str) -> str:
 
 
 def _may_be_one(device: str, other: str) -> bool:
-    """Return True if two partial names can be of one device."""
+    """True if two partial device names can denote one device."""
     if device == other or not device or not other:
         return True
     mine, theirs = _parts(device), _parts(other)

@@ -1,7 +1,7 @@
-"""A replicated computation cut at its sums, for replicas that are compiled one by one.
+"""A replicated computation cut at its sums, so that its replicas can be compiled one by one.
 
-A node is in the first segment that has all its inputs. Nodes that depend on constants alone are in each
-segment that needs them: compilers want shapes as constants.
+A node is in the first segment that has all its inputs. Nodes that depend only on constants are repeated in
+every segment that needs them: compilers need constant shapes.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ def replica_program(step: TrainGraph) -> ReplicaProgram:
     """Program of a replica of a step's replicated computation.
 
     Raises:
-        UnsupportedError: the step has a loop of TensorFlow 1, or an array that grows.
+        UnsupportedError: the step has a TensorFlow 1 loop, or a TensorArray that grows.
     """
     computation = ReplicatedComputation.of(step)
     loss = computation.outputs[0].inputs[0]
@@ -71,7 +71,7 @@ def replica_program(step: TrainGraph) -> ReplicaProgram:
 
 
 def _refuse_uncompilable(nodes: Sequence[Node], functions: Mapping[str, Function]) -> None:
-    """Refuse what XLA has no form for, or ends a process at."""
+    """Refuse operations that XLA does not support, or on which it aborts the process."""
     bodies = (functions[name].nodes for name in sorted(reachable_functions(nodes, functions)))
     for node in chain(nodes, *bodies):
         if node.op in ENTERS:
@@ -91,8 +91,8 @@ class _Cut:
     """Topologically ordered nodes and their segments.
 
     Attributes:
-        places: node → its segment; a sum has the segment of its input.
-        anywhere: nodes that depend on constants alone.
+        places: node → its segment; a sum is in the segment of its input.
+        anywhere: nodes that depend only on constants.
     """
 
     nodes: Sequence[Node]
@@ -174,7 +174,7 @@ def _segment(
 
 
 def _with_names_of_their_own(graph: Graph) -> Graph:
-    """Rename functions by a digest: a process may have traced others under these names."""
+    """Rename functions by a digest: the process may have traced other functions under these names."""
     if not graph.functions:
         return graph
     digest = hashlib.sha256(serialize_graph(graph)).hexdigest()[:16]

@@ -1,8 +1,8 @@
 """Programs with partitioned variables: a replica updates its own part and gathers reads.
 
-Assigned values are needed in parts. That need is carried back through elementwise operations to values that
-are in parts already, and to sums over replicas, which become reduce-scatters. Other uses take a whole copy
-for one call.
+Assigned values are needed in parts. This need is propagated back through elementwise operations to values
+that are already in parts, and to sums over replicas, which become reduce-scatters. Other uses gather a whole
+copy for one call.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,9 +28,9 @@ class PartitionedVariable:
     """A variable that is partitioned during a loop.
 
     Attributes:
-        argument: takes the handle of the whole.
-        spec: of the whole, with a known shape.
-        shared_name: of this replica's part.
+        argument: argument of the handle of the whole variable.
+        spec: type and known shape of the whole variable.
+        shared_name: shared name of this replica's part.
     """
 
     argument: str
@@ -45,11 +45,11 @@ class PartitionedVariable:
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionedValues:
-    """Values of a program that parts suffice for.
+    """Values of a program for which parts are sufficient.
 
     Attributes:
-        parted: argument → its variable, of those in parts.
-        whole_sums: sums over replicas that the program needs whole anyway.
+        parted: argument → its partitioned variable.
+        whole_sums: sums over replicas that the program needs as a whole in any case.
     """
 
     program: Program
@@ -90,7 +90,7 @@ class PartitionedValues:
 
     @cached_property
     def whole(self) -> frozenset[str]:
-        """Arguments whose variables the program uses beyond what parts allow."""
+        """Arguments whose variables the program also uses as a whole."""
         whole: set[str] = set()
         while True:
             more = {
@@ -134,7 +134,7 @@ class PartitionedValues:
 
     @cached_property
     def sums(self) -> frozenset[str]:
-        """Sums over replicas of which a part costs less than the whole."""
+        """Sums over replicas whose part costs less than the whole."""
         return frozenset(
             node.name
             for node in self.program.nodes
@@ -187,8 +187,7 @@ class ShardedProgram:
     """A program with partitioned variables.
 
     Attributes:
-        keys: node or argument → instance key of the collective that makes its value whole or sums it in
-            parts.
+        keys: node or argument → instance key of the collective that gathers its value or sums it in parts.
     """
 
     values: PartitionedValues
@@ -269,7 +268,7 @@ class ShardedProgram:
         return nodes, whole
 
     def _put_together(self, name: str) -> list[Node]:
-        """Make a whole copy before anything takes the variable; others may share the variable itself."""
+        """Gather a whole copy before any use; others may use the variable itself."""
         variable = self.values.parted[name]
         handle = handle_node(
             _whole_name(name),
@@ -283,7 +282,7 @@ class ShardedProgram:
         return [handle, part, *nodes, assigned]
 
     def _taken_apart(self, name: str, ready: str) -> list[Node]:
-        """Store the copy's value in parts after all other nodes."""
+        """Store the copy's value in parts, after all other nodes."""
         variable = self.values.parted[name]
         ends = after(dict.fromkeys((ready, *self.values.program.roots())))
         read = _read_of(f"{name}/kept/whole", _whole_name(name), variable, ends)
@@ -313,7 +312,7 @@ class ShardedProgram:
 
 
 class _Parts:
-    """Parts of values, made on request."""
+    """Parts of values, created on request."""
 
     def __init__(self, program: ShardedProgram) -> None:
         self._program = program

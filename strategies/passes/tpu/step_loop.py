@@ -39,7 +39,7 @@ class Frame:
         return merge, f"{self.prefix}{name}/value"
 
     def repeat(self, condition: str, first: str) -> None:
-        """Repeat while a condition holds; `first` is the first value of an iteration."""
+        """Repeat while a condition holds; `first` is the value at the start of an iteration."""
         self._add(self.condition, "LoopCond", (condition,))
         self._add(self.pivot, "NoOp", (f"^{first}",))
 
@@ -76,7 +76,7 @@ _COUNT, _INT32 = "step", DType("int32")
 
 
 class StepLoop:
-    """A loop over steps: it counts them, keeps all losses, and of other results the last."""
+    """Loop over steps: it counts them, keeps all losses, and the last value of every other result."""
 
     def __init__(self, prefix: str, device: str) -> None:
         self.frame = Frame(prefix=prefix, device=device)
@@ -95,7 +95,7 @@ class StepLoop:
         return self._step
 
     def output(self, name: str, ref: str, dtype: DType, *, is_loss: bool) -> str:
-        """Value of an output after the loop: all losses, or the last of another result."""
+        """Value of an output after the loop: all losses, or the last value of another result."""
         first = trace(
             host_loops.no_losses if is_loss else host_loops.no_result, (), dtype=dtype_number(dtype)
         )

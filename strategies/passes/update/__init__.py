@@ -1,1 +1,1 @@
-"""Updates of a step in fewer operations."""
+"""Updates of a step with fewer operations."""

@@ -1,4 +1,4 @@
-"""Updates by TensorFlow's fused kernels, in place of a dozen small operations for each variable."""
+"""TensorFlow's fused update kernels, each replacing a dozen small operations per variable."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,9 +37,9 @@ _TYPES = frozenset({"half", "bfloat16", "float", "double"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FuseUpdates:
-    """Put one kernel where a variable's assignment and those of its slots do what the kernel does.
+    """Replace the assignments of a variable and its slots by one kernel that computes the same.
 
-    It comes first: what later passes do with updates, they do with kernels.
+    It runs first, so that later passes treat kernels like any other update.
     """
 
     name: ClassVar[str] = "fuse-updates"
@@ -69,11 +69,11 @@ class FuseUpdates:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Fusion:
-    """A kernel and the constants that it takes, in place of some assignments.
+    """A kernel that replaces several assignments, and the constants that it reads.
 
     Attributes:
-        anchor: the variable's assignment, whose name the kernel has.
-        slot_writers: assignments of slots, which the kernel does too.
+        anchor: variable's assignment, whose name the kernel takes.
+        slot_writers: assignments of slots that the kernel replaces.
         nodes: constants and kernel.
     """
 

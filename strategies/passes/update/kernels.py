@@ -1,9 +1,9 @@
-"""TensorFlow's fused update kernels, beside the arithmetic of Keras's optimizers that each of them does.
+"""TensorFlow's fused update kernels, and the patterns of Keras's optimizers that each of them replaces.
 
 Kernels: the op documentation of TensorFlow 2.21 (https://www.tensorflow.org/api_docs/python/tf/raw_ops);
-arithmetic: `update_step` in Keras 3's `keras/src/optimizers`. Only what is the same in exact numbers is here:
-Keras takes Adagrad's and RMSprop's root of a sum with epsilon, of which no kernel has its own form without a
-slot that the optimizer lacks (`docs/decisions/0048-fused-updates.md`).
+arithmetic: `update_step` in Keras 3's `keras/src/optimizers`. Only patterns that are equal in exact
+arithmetic are included: Keras's Adagrad and RMSprop add epsilon before the square root, which no kernel does
+without a slot that the optimizer lacks (`docs/decisions/0048-fused-updates.md`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _SAME = {"Add": "AddV2"}
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """Any tensor; the same one wherever a pattern has this name."""
+    """Any tensor; every leaf of the same name in a pattern is the same tensor."""
 
     name: str
 
@@ -39,7 +39,7 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation on what matches the patterns of its inputs."""
+    """Operation whose inputs match these patterns."""
 
     op: str
     inputs: tuple["Pattern", ...]
@@ -50,7 +50,7 @@ Pattern: TypeAlias = Leaf | Before | After | Operation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """An assignment by an op, of what matches a pattern."""
+    """Assignment by an op, of a value that matches a pattern."""
 
     op: str
     value: Pattern
@@ -61,10 +61,10 @@ class Match:
     """Parts of a graph that matched so far.
 
     Attributes:
-        leaves: name of a leaf → tensor.
-        slots: name of a slot → handle.
-        before: name of a slot → its read before the assignment.
-        nodes: operations and reads that matched, by name.
+        leaves: name of a leaf → matched tensor.
+        slots: name of a slot → matched handle.
+        before: name of a slot → read of it before the assignment.
+        nodes: matched operations and reads, by name.
     """
 
     leaves: Mapping[str, str]
@@ -81,14 +81,14 @@ class Matcher:
     """Finds patterns in a graph.
 
     Attributes:
-        writers: handle → the one node that writes it in a step; absent where there are several or none.
+        writers: handle → only node that writes it in a step; absent if there is none or more than one.
     """
 
     graph: Graph
     writers: Mapping[str, str]
 
     def matches(self, pattern: Pattern, ref: str, match: Match) -> Iterator[Match]:
-        """Every way in which a tensor matches, given what matched already."""
+        """All ways in which a tensor matches a pattern, given the matches so far."""
         node = self.graph.by_name[producer(ref)]
         if isinstance(pattern, Leaf):
             if match.leaves.get(pattern.name, ref) == ref:
@@ -132,7 +132,7 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The handle of a slot, as an input of a kernel."""
+    """Handle of a slot, as an input of a kernel."""
 
     name: str
 
@@ -153,9 +153,9 @@ class Kernel:
     """A fused kernel.
 
     Attributes:
-        step: the variable's own assignment.
+        step: assignment of the variable itself.
         slots: name of a slot → its assignment, in any order.
-        inputs: of the kernel, in order.
+        inputs: inputs of the kernel, in order.
     """
 
     op: str
@@ -166,7 +166,7 @@ class Kernel:
 
     @property
     def scalars(self) -> tuple[str, ...]:
-        """Names of the leaves that are scalars: all but the gradient, which has the variable's shape."""
+        """Names of the scalar leaves: all but the gradient, which has the variable's shape."""
         names = (
             kernel_input.name for kernel_input in self.inputs if isinstance(kernel_input, Leaf | OneMinus)
         )
@@ -174,7 +174,7 @@ class Kernel:
 
     @property
     def subtracted(self) -> tuple[str, ...]:
-        """Names of the leaves that the kernel gets as what they lack to one, and takes from one again."""
+        """Names of the leaves that the kernel gets as 1 - x, and subtracts from one again."""
         return tuple(kernel_input.name for kernel_input in self.inputs if isinstance(kernel_input, OneMinus))
 
 

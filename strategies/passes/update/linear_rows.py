@@ -1,4 +1,4 @@
-"""Sparse gradients that updates read linearly: summing rows of equal ids first changes no result."""
+"""Sparse gradients that updates use linearly: summing rows of equal ids first changes no result."""
 
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
@@ -12,7 +12,7 @@ from strategies.ir.variable import Variable
 
 
 class StaticShapes:
-    """Shapes of the tensors of a step, where they are certain."""
+    """Shapes of a step's tensors that are certain."""
 
     def __init__(self, step: TrainGraph) -> None:
         self._graph: Graph = step.graph
@@ -21,7 +21,7 @@ class StaticShapes:
         self._scalars: dict[str, bool] = {}
 
     def is_scalar(self, ref: str) -> bool:
-        """Return True if a tensor certainly is a scalar."""
+        """True if a tensor is certainly a scalar."""
         if ref not in self._scalars:
             self._scalars[ref] = self._is_scalar(ref)
         return self._scalars[ref]
@@ -36,7 +36,7 @@ class StaticShapes:
         )
 
     def is_full(self, ref: str, variable: Variable) -> bool:
-        """Return True if a tensor, which is not larger than a variable, certainly has its shape."""
+        """True if a tensor, which is not larger than a variable, certainly has its shape."""
         if (known := self._shape(ref)) is not None:
             return known == variable.shape
         node = self._graph.by_name[producer(ref)]
@@ -64,7 +64,7 @@ _ADDED_TO_ROWS = frozenset({"ResourceScatterAdd", "ResourceScatterSub"})
 
 
 class _Kind(Enum):
-    """Tensors that are made of a sparse gradient."""
+    """Kinds of tensors that are computed from a sparse gradient."""
 
     ROWS = auto()
     """Its rows, each times the same number."""
@@ -108,7 +108,7 @@ def _is_linear(step: TrainGraph, b: Boundary, is_scalar: Callable[[str], bool]) 
 def _results(
     node: Node, kinds: dict[str, _Kind], is_factor: Callable[[str], bool]
 ) -> Iterator[tuple[str, _Kind | None]]:
-    """The results of a node that reads tensors of these kinds; None for a kind that is not linear."""
+    """Kinds of the results of a node that reads these kinds; None for a kind that is not linear."""
     read = [kinds.get(ref) for ref in node.data_inputs]
     if not any(kind in (_Kind.ROWS, _Kind.IDS, _Kind.PLACES) for kind in read):
         return  # control inputs, and what sums have become
@@ -132,7 +132,7 @@ def _results(
 
 
 def _narrows(node: Node) -> bool:
-    """Return True if a cast rounds, so that a sum of casts is not the cast of a sum."""
+    """True if a cast rounds, so that a sum of casts differs from the cast of the sum."""
     return (str(node.attrs.get("SrcT")), str(node.attrs.get("DstT"))) not in {
         ("float", "float"),
         ("float", "double"),

@@ -1,4 +1,4 @@
-"""Rows of sparse gradients that have the same id, summed before an update reads them."""
+"""Rows of sparse gradients with equal ids, summed before an update reads them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from strategies.topology import Topology
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MergeRows:
-    """Sum rows of equal ids right behind the boundary, so that transports may sum them before it."""
+    """Sum rows of equal ids directly after the boundary, so that transports may sum them before it."""
 
     name: ClassVar[str] = "merge-rows"
     plan: TaskPlan
@@ -46,10 +46,10 @@ class MergeRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Merged:
-    """Nodes that merge what crosses one boundary.
+    """Nodes that merge the rows that cross one boundary.
 
     Attributes:
-        reads: tensor that crosses → the merged tensor. last: the node that they follow in the graph.
+        reads: tensor that crosses → merged tensor. last: node after which they are inserted in the graph.
     """
 
     nodes: tuple[Node, ...]
@@ -80,7 +80,7 @@ def _reading(node: Node, reads: Mapping[str, str]) -> Node:
 
 
 def _owned(graph: TrainGraph, merged: Iterable[_Merged]) -> tuple[tuple[UpdateRegion, ...], tuple[str, ...]]:
-    """The regions, each with the merges that it alone reads, and the nodes of merges that several read."""
+    """Regions, each with the merges that it alone reads, and the nodes of merges that several read."""
     consumers, shared = graph.graph.consumers, set(graph.shared_update)
     region_of = {name: i for i, region in enumerate(graph.regions) for name in region.nodes}
     own: defaultdict[int, list[str]] = defaultdict(list)
