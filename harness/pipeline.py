@@ -52,7 +52,7 @@ from harness.run.clusters import run_slots
 from harness.run.failure_causes import run_folder_errors
 from harness.run.further_repeats import FurtherRepeats, NarrowRatios
 from harness.run.progress import Progress, StatusLine, rough_seconds
-from harness.run.resume import changed_files, outdated_records
+from harness.run.resume import changed_files, outdated_records, require_placements
 from harness.tuning import Tuned, require_measured, tuner_of
 from harness.verification.captures import certain_refusal, rule_refusal
 from harness.verification.verification import RANDOM_NOTE, Verification
@@ -359,6 +359,7 @@ def _carry_out(
         Interrupted: a signal arrived; the message says how to continue.
     """
     outdated = outdated_records(folder.records, cases)
+    require_placements([record for record in folder.records if record not in outdated], cases)
     with run_folder_errors(folder.path):
         folder.forget(outdated)
     changed = changed_files(outdated, cases)

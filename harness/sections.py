@@ -112,8 +112,16 @@ def _one_or_more(value: object) -> object:
     return _as_tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
-def _each_once(values: tuple[T, ...]) -> tuple[T, ...]:
-    return tuple(dict.fromkeys(values))
+def _distinct(values: tuple[T, ...]) -> tuple[T, ...]:
+    repeated = next((value for place, value in enumerate(values) if value in values[:place]), None)
+    if repeated is not None:
+        message = f"must have different values, got {_plain(repeated)} twice; drop one"
+        raise PydanticCustomError("usage", "{message}", {"message": message, "below": ""})
+    return values
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _one_or_list(values: tuple[object, ...], to_list: SerializerFunctionWrapHandler) -> object:
@@ -176,9 +184,9 @@ def _duration(value: object) -> float:
 
 ListOf: TypeAlias = Annotated[tuple[T, ...], BeforeValidator(_as_tuple)]
 OneOrMore: TypeAlias = Annotated[
-    tuple[T, ...], BeforeValidator(_one_or_more), Field(min_length=1), AfterValidator(_each_once)
+    tuple[T, ...], BeforeValidator(_one_or_more), Field(min_length=1), AfterValidator(_distinct)
 ]
-"""A list without repetitions; one value means a list of itself."""
+"""A list of different values; one value means a list of itself."""
 Sweep: TypeAlias = Annotated[OneOrMore[T], WrapSerializer(_one_or_list)]
 """Values to combine with those of other sweeps."""
 # Items are also listed one by one, so that a mistyped count cannot use all memory.

@@ -1,8 +1,7 @@
 """Files of a folder, opened without leaving it: no link is followed, and only regular files are used.
 
 A run folder or a store may come from anyone. A link in it could put any file of the reader into a report,
-or have any file overwritten; a FIFO would keep the reader waiting, and a device has no end. Folders that
-another process swaps for links while this process opens a file are not guarded against.
+or have any file overwritten; a FIFO would keep the reader waiting, and a device has no end.
 """
 
 from __future__ import annotations
@@ -28,52 +27,57 @@ _KINDS = {
 }
 
 
-def contained(folder: Path, *names: str, kind: int = stat.S_IFREG) -> Path:
-    """Path of a regular file in a folder, without links below the folder.
+@contextmanager
+def opened_inside(folder: Path, *names: str, kind: int = stat.S_IFREG) -> Iterator[int]:
+    """Open a regular file in a folder, without links below the folder.
 
     Args:
         folder: folder, which may itself be reached by links.
         names: names of the folders on the way, and of the file.
         kind: file type of the last name, as in `stat`.
-    Raises:
-        StoreError: a name leads out of its folder, or is that of another type of file.
-        FileNotFoundError: there is no such file. OSError: it cannot be examined.
-    """
-    path = str(folder)
-    for depth, name in enumerate(names, start=1):
-        if not is_name(name):
-            raise StoreError(
-                f"{'/'.join(names)!a:.200} must be in the run folder, got a path by way of {name!a:.80}; "
-                f"it is not followed: {_WAY_OUT}"
-            )
-        path = f"{path}/{name}"
-        wanted = kind if depth == len(names) else stat.S_IFDIR
-        _require_kind("/".join(names[:depth]), os.lstat(path), wanted)
-    return Path(path)
-
-
-@contextmanager
-def opened_inside(folder: Path, *names: str) -> Iterator[int]:
-    """Open a file; see `contained`.
-
     Yields:
         A descriptor for reading, closed afterwards.
     Raises:
-        StoreError: see `contained`. OSError: it cannot be opened.
+        StoreError: a name leads out of its folder, or is that of another type of file.
+        FileNotFoundError: there is no such file. OSError: it cannot be opened.
     """
-    file = os.open(contained(folder, *names), os.O_RDONLY | _SAFELY)
+    with _located(folder, names, kind) as place:
+        # Through the descriptor, since the file's name may lead elsewhere by now.
+        file = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        _require_kind("/".join(names), os.fstat(file), stat.S_IFREG)
         yield file
     finally:
         os.close(file)
 
 
+@contextmanager
+def _located(folder: Path, names: tuple[str, ...], kind: int) -> Iterator[int]:
+    """Walk down from a folder name by name; yield a descriptor of the last one that has not opened it."""
+    place = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for depth, name in enumerate(names, start=1):
+            if not is_name(name):
+                raise StoreError(
+                    f"{'/'.join(names)!a:.200} must be in the run folder, got a path by way of {name!a:.80}; "
+                    f"it is not followed: {_WAY_OUT}"
+                )
+            above, place = place, os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+            os.close(above)
+            wanted = kind if depth == len(names) else stat.S_IFDIR
+            _require_kind("/".join(names[:depth]), os.fstat(place), wanted)
+        yield place
+    except OSError as error:
+        error.filename = str(Path(folder, *names))
+        raise
+    finally:
+        os.close(place)
+
+
 def read_inside(folder: Path, *names: str, most_bytes: int = MOST_BYTES) -> bytes:
-    """Read a file of at most `most_bytes`; see `contained`.
+    """Read a file of at most `most_bytes`; see `opened_inside`.
 
     Raises:
-        StoreError: see `contained`; or the file is longer. OSError: it cannot be read.
+        StoreError: see `opened_inside`; or the file is longer. OSError: it cannot be read.
     """
     with opened_inside(folder, *names) as file, os.fdopen(file, "rb", closefd=False) as stream:
         size = os.fstat(file).st_size
@@ -88,9 +92,9 @@ def written_files(folder: Path, *names: str) -> tuple[str, ...]:
     """Names of everything in a folder that is not empty, in the order of last writing.
 
     Raises:
-        StoreError: see `contained`. OSError: it cannot be read.
+        StoreError: see `opened_inside`. OSError: it cannot be read.
     """
-    with os.scandir(contained(folder, *names, kind=stat.S_IFDIR)) as items:
+    with opened_inside(folder, *names, kind=stat.S_IFDIR) as opened, os.scandir(opened) as items:
         stats = {item.name: item.stat(follow_symlinks=False) for item in items}
     # Links and pipes cannot be read either, but they are named.
     written = [name for name, facts in stats.items() if facts.st_size or not stat.S_ISREG(facts.st_mode)]
@@ -98,12 +102,12 @@ def written_files(folder: Path, *names: str) -> tuple[str, ...]:
 
 
 def is_inside(folder: Path, *names: str) -> bool:
-    """Return True if there is a file as of `contained`."""
+    """Return True if there is a file that `opened_inside` would open."""
     try:
-        contained(folder, *names)
+        with _located(folder, names, stat.S_IFREG):
+            return True
     except (OSError, StoreError):
         return False
-    return True
 
 
 def is_name(text: str) -> bool:

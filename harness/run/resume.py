@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from harness.errors import UsageError
 from harness.experiment.cases import Case
 from harness.records.record import Record
 from harness.run.recorder import files_of
@@ -35,3 +36,24 @@ def changed_files(outdated: Sequence[Record], cases: Sequence[Case]) -> list[str
             if now.get(name, digest) != digest
         }
     )
+
+
+def require_placements(records: Sequence[Record], cases: Sequence[Case]) -> None:
+    """Refuse to add repeats to GPU records from before the memory of batches was recorded.
+
+    Raises:
+        UsageError: for the first such record.
+    """
+    on_gpus = {
+        case.id
+        for case in cases
+        if case.shape.hardware == "gpu" and case.chosen.strategy.runner != "coordinator"
+    }
+    for record in records:
+        method = record.method if record.status == "ok" and record.case in on_gpus else None
+        if method is not None and method.input_placement is None:
+            raise UsageError(
+                "--resume needs records that say where batches were, got one of an older version for "
+                f"{record.case}; name another folder with --out",
+                field="out",
+            )

@@ -64,8 +64,8 @@ def test_names_and_lists_may_be_written_in_several_ways() -> None:
         {
             "name": "x",
             "workloads": {"name": "wide_mlp", "batch_size": 8},
-            "strategies": ["ps:staleness=2", {"name": "ps", "staleness": 2}, "all_reduce"],
-            "cluster": {"workers": [1, 2, 2], "memory_per_worker": "1.5GiB"},
+            "strategies": [{"name": "ps", "staleness": 2}, "all_reduce"],
+            "cluster": {"workers": [1, 2], "memory_per_worker": "1.5GiB"},
         }
     )
     assert spec.workloads == (WorkloadRef(reference="wide-mlp", params={"batch_size": 8}),)
@@ -252,9 +252,7 @@ def test_a_run_with_traces_is_described_as_before_there_were_any() -> None:
 
 
 def test_a_run_as_written_is_described_as_before_there_were_other_computations() -> None:
-    written = resolve(
-        _MINIMAL | {"measure": {"precision": ["float32", "float32"], "xla": False, "tf32": True}}
-    )
+    written = resolve(_MINIMAL | {"measure": {"precision": ["float32"], "xla": False, "tf32": True}})
     assert (written.measure.precision, written.spec_hash) == (("float32",), resolve(_MINIMAL).spec_hash)
 
 
@@ -396,6 +394,16 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
         (
             {"measure": {"precision": ["float16", 16]}},
             "measure.precision[1]: must be 'float32' or 'bfloat16'",
+        ),
+        (
+            {"measure": {"tf32": [True, True]}},
+            "measure.tf32: must have different values, got true twice; drop",
+        ),
+        ({"cluster": {"workers": [2, 4, 2]}}, "cluster.workers: must have different values, got 2 twice"),
+        (
+            # 1 and 1.0 are one value, and so one strategy.
+            {"strategies": ["ps:staleness=1", {"name": "ps", "staleness": 1.0}]},
+            "strategies: must have different values, got ps:staleness=1.0 twice; drop one",
         ),
         ({"measure": {"tf32": "no"}}, "measure.tf32: must be a valid boolean, got 'no' (str)"),
         (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import StoreError
-from harness.records.contained_files import make_folder, open_to_write, require_plain
+from harness.records.contained_files import make_folder, open_to_write, opened_inside, require_plain
 
 KINDS: dict[str, Callable[[Path, Path], object]] = {
     "a symbolic link": lambda path, outside: path.symlink_to(outside),
@@ -70,3 +70,22 @@ def test_a_folder_is_looked_through_for_links_and_pipes(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a" / "b" / "pipe")
     with pytest.raises(StoreError, match=r"a/b/pipe must be .*, got a pipe or a device"):
         require_plain(tmp_path)
+
+
+def test_a_folder_that_is_swapped_for_a_link_leads_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (("run", "own"), ("outside", "secret")):
+        (tmp_path / name / "case").mkdir(parents=True)
+        (tmp_path / name / "case" / "plan.json").write_text(text)
+    examine = os.fstat
+
+    def swap(descriptor: int) -> os.stat_result:
+        if (tmp_path / "run" / "case").is_dir() and not (tmp_path / "run" / "old").exists():
+            (tmp_path / "run" / "case").rename(tmp_path / "run" / "old")
+            (tmp_path / "run" / "case").symlink_to(tmp_path / "outside" / "case")
+        return examine(descriptor)
+
+    monkeypatch.setattr(os, "fstat", swap)
+    with opened_inside(tmp_path / "run", "case", "plan.json") as file:
+        assert os.read(file, 10) == b"own"

@@ -1,4 +1,4 @@
-"""Records that run again because a file of the user has changed."""
+"""Records that run again because a file of the user has changed, and those that no new ones can join."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 from open_folders import made_record
 
+from harness.errors import UsageError
 from harness.experiment import chosen_strategy
 from harness.experiment.cases import expand
 from harness.experiment.load import resolve
-from harness.records.conditions import Provenance
+from harness.records.conditions import Method, Provenance
 from harness.records.outcome import Rounds
 from harness.run.recorder import files_of
-from harness.run.resume import changed_files, outdated_records
+from harness.run.resume import changed_files, outdated_records, require_placements
 
 
 def rounds(*, baseline: str) -> Rounds:
@@ -55,3 +56,19 @@ def test_repeats_of_a_changed_file_are_outdated_and_others_are_not(
     # Of records that do not say, and of cases that are none of the run's, nothing is known.
     unknown = [replace(records[0], provenance=None), replace(records[0], case="another")]
     assert outdated_records(unknown, cases) == ()
+
+
+def test_repeats_on_gpus_join_only_records_that_say_where_batches_were() -> None:
+    document = {"name": "x", "workloads": ["wide-mlp"], "strategies": ["ps", "tf-parameter-server"]}
+    method = Method(seed=0, steps=1, warmup_rule="auto", interleave=True, batch_rule="global")
+    for device, is_refused in (("gpu", True), ("cpu", False)):
+        cases = expand(resolve({**document, "cluster": {"device": device}}))
+        ps, coordinated = (next(c.id for c in cases if c.strategy.name == s) for s in document["strategies"])
+        require_placements([made_record(coordinated, method=method)], cases)
+        require_placements([made_record(ps, method=replace(method, input_placement="device"))], cases)
+        require_placements([made_record(ps, method=method, status="failed")], cases)
+        if is_refused:
+            with pytest.raises(UsageError, match=f"older version for {ps}; name another folder"):
+                require_placements([made_record(ps, method=method)], cases)
+        else:
+            require_placements([made_record(ps, method=method)], cases)
