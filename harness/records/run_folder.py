@@ -57,9 +57,9 @@ from harness.written_values import normalised
 def lock_folder(path: Path) -> int:
     """Lock a run folder for this process, created if needed; closing the descriptor unlocks it.
 
-    UsageError: another process has it, or it is not writable. StoreError: its lock is a link, or no regular
-        file.
-            regular file.
+    Raises:
+        UsageError: another process has it, or it is not writable. StoreError: its lock is a link, or
+            no regular file.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -53,8 +53,8 @@ class PythonCalls:
     def bind(self, graph_def: tf.compat.v1.GraphDef) -> dict[str, str]:
         """Replace names by this process's tokens; calls of other names stay.
 
-        Calling node → name of the function.
-            calling node → name of the function.
+        Returns:
+            Calling node → name of the function.
         """
         bound = {}
         for node in graph_def.node:

@@ -250,8 +250,7 @@ class Ring:
         """Concatenate all workers' vectors, by rank.
 
         Lengths are sent before the vectors in the same stream: W−2 workers forward them before the first
-            vector
-        follows; with two workers, nobody does.
+        vector follows; with two workers, nobody does.
 
         Args:
             vectors: equally many vectors on every worker, each of one dtype on all workers, of any length.
