@@ -1,4 +1,4 @@
-"""Values of partitioned variables: a part of the whole, and the whole of all parts."""
+"""Values of partitioned variables: parts of the whole, and the whole of all parts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -9,15 +9,15 @@ from strategies.ir.variable import Part
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Copy: TypeAlias = tuple[str, int | None]
-"""A variable's name, and the rank that has this copy for itself; None where there is one for all replicas."""
+"""A variable's name, and the rank of the replica with this copy; None for a copy shared by all replicas."""
 Pieces: TypeAlias = Sequence[tuple[Part | None, Array]]
-"""Value as a worker has it: all of it, or some of its parts."""
+"""Value on a worker: the whole, or some of its parts."""
 Held: TypeAlias = Mapping[Copy, Pieces]
 _Key = TypeVar("_Key")
 
 
 def of_part(whole: Array, part: Part | None) -> Array:
-    """Range of a value that a part holds; all of it without a part."""
+    """Range of a value that a part covers; the whole without a part."""
     if part is None:
         return whole
     return whole[(slice(None),) * part.axis + (slice(part.start, part.stop),)]
@@ -33,7 +33,7 @@ def joined(parts: Pieces) -> Array:
 
 
 def values_of(of_workers: Iterable[Mapping[_Key, Pieces]]) -> dict[_Key, Array]:
-    """Whole value of every variable, from parts of several workers or from the first worker."""
+    """Whole value of every variable, from several workers' parts or from the first worker."""
     pieces: dict[_Key, list[tuple[Part | None, Array]]] = {}
     for own in of_workers:
         for key, values in own.items():

@@ -9,7 +9,7 @@ from harness.worker.counters.gpus import GpuReadings, read_gpus
 from harness.worker.process.os_process import boot_id
 
 _ZONES = Path("/sys/class/powercap")
-# Zones of cores and memory have a second colon, and what is no socket another name.
+# Zones of cores and memory have a second colon in their names; other zones are no sockets.
 _PACKAGES, _NAME = "*-rapl:*", "package"
 
 
@@ -74,7 +74,7 @@ def _read(zone: Path) -> Package:
 _STAT = Path("/proc/stat")
 _GROUPS = Path("/sys/fs/cgroup")
 _THERMAL = "/sys/devices/system/cpu/cpu{core}/thermal_throttle/core_throttle_count"
-# Statistics of this control group, a name in them and its unit in seconds: second version, then first.
+# Statistics file of this control group, a name in it and its unit in seconds: version 2, then version 1.
 _THROTTLED = (
     (Path("/sys/fs/cgroup/cpu.stat"), "throttled_usec", 1e-6),
     (Path("/sys/fs/cgroup/cpu/cpu.stat"), "throttled_time", 1e-9),
@@ -119,7 +119,7 @@ def read_cores(since_s: float | None = None) -> CoreReading | None:
     Args:
         since_s: see `read_gpus`.
     """
-    # Those of GPUs take long: before a window they come first, after it last.
+    # GPU counters take long to read: before a window they are read first, after it last.
     gpus = read_gpus() if since_s is None else None
     try:
         cores = tuple(sorted(os.sched_getaffinity(0)))
@@ -152,7 +152,7 @@ def _ticks(stat: str, cores: tuple[int, ...]) -> list[list[int]]:
 
 
 def _control_group() -> str:
-    """Path of the control group (in a container the same for all), and its folder there."""
+    """Path of the control group (in a container always the same), and its folder there."""
     try:
         root = _GROUPS.stat()
         return f"{root.st_dev}/{root.st_ino} {Path('/proc/self/cgroup').read_text()}"

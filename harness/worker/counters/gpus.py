@@ -20,12 +20,12 @@ Value = TypeVar("Value")
 _ALL_LINKS = 2**32 - 1
 _KIB = 1024
 _SAMPLES_S = 10.0
-# Less than that of a GPU's memory may be the driver's own.
+# A smaller share of a GPU's memory may be the driver's own.
 _UNLISTED_BYTES = 512 * 2**20
-# Bits by the driver's type of a counter; other types have 32 bits.
+# Bits of a counter by the driver's type; other types have 32 bits.
 _WHOLE = MappingProxyType({2: "ulVal", 3: "ullVal"})
 POWER_LIMIT = "power limit"
-# Seconds in which clocks were held down, by what: counters of nanoseconds.
+# Counters of seconds with reduced clocks, by reason, in nanoseconds.
 _HELD_DOWN = MappingProxyType(
     {POWER_LIMIT: "NVML_FI_DEV_PERF_POLICY_POWER", "heat": "NVML_FI_DEV_PERF_POLICY_THERMAL"}
 )
@@ -33,7 +33,7 @@ _HELD_DOWN = MappingProxyType(
 _REASONS = MappingProxyType(
     {0x04: POWER_LIMIT, 0x08: "hardware slowdown", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
 )
-_SM, _MEMORY = 1, 2  # of the driver's clocks
+_SM, _MEMORY = 1, 2  # in the driver's clocks
 _NOT_LISTED = "NVIDIA's driver does not list this process, so that programs cannot be distinguished"
 
 
@@ -206,7 +206,7 @@ class _Reader:
         )
 
     def at_edge(self) -> dict[str, Any]:
-        """Fields to read at the very edge of a window: time, energy and clocks."""
+        """Fields to read exactly at the edge of a window: time, energy and clocks."""
         nvml, device = self._nvml, self._device
         return {
             "at_s": time.time(),
@@ -304,7 +304,7 @@ class _Reader:
 
     def _has_unlisted(self, bytes_of_pid: Mapping[int, int | None] | None) -> bool:
         nvml = self._nvml
-        # In containers some drivers list each process with 0 bytes.
+        # In containers, some drivers list each process with 0 bytes.
         if bytes_of_pid is None or os.getpid() not in bytes_of_pid or not all(bytes_of_pid.values()):
             return False
         used_bytes = nvml.nvmlDeviceGetMemoryInfo(self._device, version=nvml.nvmlMemory_v2).used
@@ -332,7 +332,7 @@ class _Reader:
         try:
             bits = nvml.nvmlDeviceGetCurrentClocksEventReasons(self._device)
         except (nvml.NVMLError, AttributeError):
-            # Its name before driver 535.
+            # The name before driver 535.
             bits = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._device)
         return tuple(dict.fromkeys(what for bit, what in _REASONS.items() if bits & bit))
 

@@ -23,7 +23,7 @@ from harness.worker.process.os_process import boot_id
 Address: TypeAlias = tuple[str, int]
 
 _ESTABLISHED = 1
-_WITH_TCP_INFO = 1 << 1  # INET_DIAG_INFO is extension 2, of which bit 1 asks
+_WITH_TCP_INFO = 1 << 1  # INET_DIAG_INFO is extension 2, which is bit 1
 _SETTLE_S = 0.2
 _SETTLE_POLL_S = 0.005
 
@@ -90,8 +90,8 @@ def merge(
 ) -> TcpTraffic | None:
     """Bytes that workers sent each other between two readings.
 
-    A connection belongs to workers i and j if i has it with the addresses (a, b) and j with (b, a). One that
-    appeared in between counts from zero.
+    A connection belongs to workers i and j if i has it with the addresses (a, b) and j with (b, a). New
+    connections count from zero.
 
     Args:
         before, after: one reading for each worker.
@@ -149,7 +149,7 @@ def _read(diag: DiagSocket) -> tuple[Reading, int]:
     own = _own_inodes()
     connections: list[TcpConnection] = []
     n_in_flight = 0
-    # gRPC's sockets are of the IPv6 family even where they carry IPv4.
+    # gRPC's sockets are of the IPv6 family even if they carry IPv4.
     for family in (socket.AF_INET, socket.AF_INET6):
         for message in diag.get_sock_stats(
             family=family, states=1 << _ESTABLISHED, extensions=_WITH_TCP_INFO
@@ -175,7 +175,7 @@ def _connection(message: Mapping[str, object], info: Mapping[str, int]) -> TcpCo
 
 
 def plain_address(text: str) -> str:
-    """One spelling of an IP address for every family of sockets: `::ffff:10.0.0.1` is `10.0.0.1`."""
+    """Common form of an IP address for every family of sockets: `::ffff:10.0.0.1` is `10.0.0.1`."""
     address = ipaddress.ip_address(text)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)
@@ -187,7 +187,7 @@ def _own_inodes() -> set[int]:
         try:
             target = os.readlink(f"/proc/self/fd/{name}")  # noqa: PTH115
         except OSError:
-            continue  # the descriptor of the listing, or one that another thread has closed
+            continue  # the listing's descriptor, or one closed by another thread
         if target.startswith("socket:["):
             inodes.add(int(target[len("socket:[") : -1]))
     return inodes
@@ -200,7 +200,7 @@ _NLMSG_ERROR = 2
 
 
 def inet_diag_problem() -> str | None:
-    """Reason why the kernel does not answer, None if it does."""
+    """Reason why the kernel does not answer; None if it does."""
     # inet_diag_req_v2: family, protocol, extensions, pad, states, then a socket id of zeros (match all).
     body = struct.pack("=BBBxI48x", socket.AF_INET, socket.IPPROTO_TCP, 0, 0xFFFFFFFF)
     header = struct.pack("=IHHII", 16 + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST_DUMP, 1, 0)
@@ -278,6 +278,6 @@ def _totals(readings: Sequence[Interface | None]) -> dict[tuple[str, str, int], 
         if reading is None:
             return None
         place = (reading.kernel, reading.namespace, reading.index)
-        # Among workers that share it, the last reader sees the bytes of all.
+        # If workers share it, the last reading has the bytes of all.
         totals[place] = max(totals.get(place, 0), reading.sent_bytes)
     return totals

@@ -1,4 +1,4 @@
-"""All kernel counters of a worker, read at one moment by one job."""
+"""Job that reads all kernel counters of a worker at one moment."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +48,7 @@ def _machine() -> str | None:
         return None
 
 
-# Limit, use, and statistics with what of the use could be given back at once.
+# Limit, use, and the statistics of the reclaimable part of the use.
 _MEMORY_USE = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
     (
@@ -60,7 +60,7 @@ _MEMORY_USE = (
 
 
 def memory_left_bytes(state: JobState) -> int | None:
-    """Memory that the machine and the control group's limit leave; None if unknown."""
+    """Free memory of the machine within the control group's limit; None if unknown."""
     del state
     known = (available_memory_bytes(), *(_left_in_group(*paths) for paths in _MEMORY_USE))
     return min((n_bytes for n_bytes in known if n_bytes is not None), default=None)

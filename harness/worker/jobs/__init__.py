@@ -1,1 +1,1 @@
-"""Jobs that worker processes do for the driver; each takes the state of its process first."""
+"""Jobs that worker processes run for the driver; their first argument is the state of the process."""

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 N_WARM = 2
 N_TIMED = 5
 _TIMES_THE_DRAWS = 4
-"""Memory that must be left: for the draws, and for what combining them takes."""
+"""Required memory, in multiples of the random gradients: for these, and for combining them."""
 
 
 def aggregation_counts(state: JobState) -> Sequence[Sequence[int]]:
-    """Counts per worker: steps whose result it had a part in, steps in which it was not finite, all steps.
+    """Counts per worker: steps whose result it contributed to, steps with non-finite gradients, all steps.
 
     Empty if another worker counts. Each of several gradients in a row counts as a step.
     """
@@ -65,7 +65,7 @@ def _seconds(aggregation: Aggregation, size: int, device: str, *, by_rule: bool)
     n, v1 = aggregation.n, tf.compat.v1
     types = {"float": tf.float32, "int64": tf.int64}
     with tf.Graph().as_default(), tf.device(device), first_control_flow():
-        # Variables, since of constants TensorFlow would combine once for all.
+        # Variables, because TensorFlow would combine constants only once.
         vectors = [
             v1.Variable(tf.random.normal([size], seed=k), use_resource=True).read_value() for k in range(n)
         ]
@@ -78,11 +78,11 @@ def _seconds(aggregation: Aggregation, size: int, device: str, *, by_rule: bool)
 
 
 def codec_seconds(state: JobState, plan: Plan) -> float:
-    """Seconds in which one replica encodes its gradients and decodes those that it receives.
+    """Seconds for one replica to encode its gradients and to decode the received ones.
 
-    The functions of the step on normal draws of the gradients' shapes, in sequence with no step in flight;
-    the median of a few runs. If payloads are gathered, those of all encoders are decoded; a parameter
-    server's decoding counts once per push.
+    Median of a few runs of the step's functions, in sequence, on normal draws of the gradients' shapes, with
+    no step in flight. If payloads are gathered, those of all encoders are decoded; a parameter server's
+    decoding counts once per push.
     """
     del state
     import tensorflow as tf
@@ -127,7 +127,7 @@ def _encoded_and_decoded(node: PlanNode, plan: Plan) -> object:
     kind = "double" if node.dtype == "double" else "float"
     dtype = tf.float64 if kind == "double" else tf.float32
     v1 = tf.compat.v1
-    # A variable, since of a constant TensorFlow would encode once for all.
+    # A variable, because TensorFlow would encode a constant only once.
     gradient = v1.Variable(tf.random.normal(node.shape, dtype=dtype), use_resource=True).read_value()
     state = [
         v1.Variable(
@@ -186,7 +186,7 @@ class _Gathered:
 def gather_checkpoint(state: JobState, shared: Collection[str], writer: bool) -> Mapping[str, Pieces]:
     """Values that this worker adds to a checkpoint; the writer keeps its own share in its process.
 
-    All workers run this together, since reading may need them all.
+    All workers run this together, because reading may need them all.
 
     Args:
         shared: names of variables with equal copies on all replicas.

@@ -1,4 +1,4 @@
-"""Arithmetic of a process and of a step: TensorFloat-32, exact kernels for checks, precision as requested."""
+"""Arithmetic of a process and of a step: TensorFloat-32, exact kernels for checks, requested precision."""
 
 import os
 from collections import Counter
@@ -68,7 +68,7 @@ def compute_exactly(device: str) -> None:
 
 
 def sum_alike(device: str) -> None:
-    """Make cuDNN's sums deterministic; to call before the first convolution of a process."""
+    """Make cuDNN's sums deterministic; call it before the first convolution of a process."""
     if device == "gpu":
         # TF_DETERMINISTIC_OPS would refuse captured softmax losses on GPUs.
         os.environ["TF_CUDNN_DETERMINISTIC"] = "1"
@@ -150,7 +150,7 @@ def precision_notes(captured: "Captured", precision: Precision, workload: str) -
     return (f"{narrow} of {n} matrix products and convolutions compute in {precision}; {wide_parts}",)
 
 
-# Products of matrices and convolutions, with what their gradients are made of.
+# Matrix products and convolutions, and the operations of their gradients.
 _PRODUCTS = op_set("""
     BatchMatMul BatchMatMulV2 BatchMatMulV3 Conv2D Conv2DBackpropFilter Conv2DBackpropInput Conv3D
     Conv3DBackpropFilterV2 Conv3DBackpropInputV2 DepthwiseConv2dNative

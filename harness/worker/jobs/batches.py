@@ -1,4 +1,4 @@
-"""Batches of a case: global ones beside its capture, staged in workers, or from a pipeline."""
+"""Batches of a case: global ones stored with its capture, staged ones in workers, or from a pipeline."""
 
 import contextlib
 import itertools
@@ -65,7 +65,7 @@ def first_batches(
     """
     size = global_batch(case, workload.batch_size)
     example_bytes = sum(part.n_bytes for part in examples.components)
-    # Once as they are read and once as they are written.
+    # One copy while reading, one while writing.
     _require_memory(2 * n_least * size * example_bytes, case, size)
     with users_errors(workload, "dataset() must return examples"):
         batches = examples.batches(size)
@@ -108,7 +108,7 @@ def open_pipeline(state: JobState, case: Case, seed: int, share: "WorkerShare") 
         examples = examples_of(workload, seed=seed)
         rows = worker_batches(examples, share, seed=seed, n_threads=case.shape.cores_per_worker)
         first = next(rows)
-    # The workload's code has run once more, and may have a setting of its own.
+    # The workload's code has run again, and may have its own setting.
     set_tf32(state, case.computation.tf32)
     training.pipeline = _prepared(training.session, itertools.chain([first], rows), share.worker)
 
@@ -124,9 +124,9 @@ def _prepared(session: StepSession, batches: Iterator[FedBatch], worker: int) ->
 
 
 def _leave_gpus_to_the_session() -> None:
-    """Keep eager operations, which datasets use, from claiming GPU memory that the session needs.
+    """Keep eager operations, which datasets use, from taking GPU memory that the session needs.
 
-    If steps are eager themselves, TensorFlow has its devices already.
+    If steps are eager themselves, TensorFlow already has its devices.
     """
     import tensorflow as tf
 

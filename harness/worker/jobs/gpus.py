@@ -1,4 +1,4 @@
-"""Jobs that check that a case's workers use exactly the GPUs that they were given."""
+"""Jobs that check that a case's workers use exactly their assigned GPUs."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -99,7 +99,7 @@ def require_devices(task: int, names: Iterable[str], n_own: int) -> None:
 
 @contextmanager
 def _making_devices(task: int) -> Iterator[None]:
-    """Report a refusal to use a GPU in one line, unless memory is the reason."""
+    """Report in one line that a GPU cannot be used, unless memory is the reason."""
     import tensorflow as tf
 
     try:

@@ -18,7 +18,7 @@ Place: TypeAlias = tuple[str, int]
 _PIECE_BYTES = 256 * 1024
 _RECEIVED = struct.Struct("128xQ")  # tcpi_bytes_received in the kernel's struct tcp_info
 _LEAD_S = 0.3
-_WAIT_S = 10.0  # for another worker to connect, and for more to come
+_WAIT_S = 10.0  # for another worker to connect, and for more bytes to arrive
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class _Awaiting:
 
 
 def await_sender(state: JobState, host: str) -> Place:
-    """Listen for senders at an own address; return it."""
+    """Listen for senders at one of this host's addresses; return the address with its port."""
     listener = socket.create_server((host, 0))
     listener.settimeout(_WAIT_S)
     state.put(_Awaiting(listener=listener))
@@ -59,7 +59,7 @@ def transfer(state: JobState, receiver: Place | None, window: tuple[int, float] 
     listener = state.get(_Awaiting).listener
     with _carrying(listener.getsockname()[0]):
         incoming, _ = listener.accept()
-        # The sender stops when the receiver is gone.
+        # The sender stops when the receiver has gone.
         with incoming:
             incoming.settimeout(_WAIT_S)
             return _mbit(incoming, *window)
@@ -89,7 +89,7 @@ def _mbit(incoming: socket.socket, lead_bytes: int, window_s: float) -> float:
     while _received_bytes(incoming) < lead_bytes or time.monotonic() < lead_end_s:
         _drain(incoming)
     first_bytes, first_s = _received_bytes(incoming), time.monotonic()
-    # A stall of the machine for that long says nothing about the link.
+    # So long a stall of the machine says nothing about the link.
     while time.monotonic() < first_s + window_s or _received_bytes(incoming) == first_bytes:
         _drain(incoming)
     n_bytes, last_s = _received_bytes(incoming) - first_bytes, time.monotonic()
@@ -102,7 +102,7 @@ def _drain(incoming: socket.socket) -> None:
 
 
 def _received_bytes(incoming: socket.socket) -> int:
-    """Bytes that the kernel has received; on a busy machine this process reads them much later."""
+    """Bytes received by the kernel; a busy process reads them much later."""
     facts = incoming.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED.size)
     (n_bytes,) = _RECEIVED.unpack(facts)
     return int(n_bytes)

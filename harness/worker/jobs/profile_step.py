@@ -1,4 +1,4 @@
-"""One traced step of a worker, after everything is measured."""
+"""One traced step of a worker, after all measurements."""
 
 import heapq
 import itertools
@@ -57,9 +57,9 @@ def trace(
     events = [*trace_events.transfers(tracer.moved, origin_ns=begun_ns), *seen]
     if not tracer.seen or not events:
         return None
-    # A kernel is short, and its launch long.
+    # A kernel is short, but its launch is long.
     longest = heapq.nlargest(MAX_EVENTS, events, key=lambda e: (e.kind != "host", e.end_s - e.start_s))
-    # Tracing itself begins before the first operation and ends after the last.
+    # Tracing begins before the first operation and ends after the last.
     start_s = min(event.start_s for event in events)
     return WorkerTrace(
         clock=boot_id(),

@@ -9,7 +9,7 @@ from strategies.errors import CaptureError, GraphError, StrategyError
 
 @contextmanager
 def refusals_as(error_of: Callable[[str], HarnessError]) -> Iterator[None]:
-    """Raise another error for a refusal; a graph that breaks a rule is a bug of ours and passes through."""
+    """Turn a refusal into another error; a graph that breaks a rule is our bug, and is raised as it is."""
     try:
         yield
     except (CaptureError, GraphError):
@@ -19,7 +19,7 @@ def refusals_as(error_of: Callable[[str], HarnessError]) -> Iterator[None]:
 
 
 def unsupported(line: str) -> CaseError:
-    """Failure of a case that a run skips."""
+    """Failure of a case that the run skips."""
     return CaseError(UNSUPPORTED, line, stage="transform")
 
 

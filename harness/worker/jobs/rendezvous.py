@@ -1,4 +1,4 @@
-"""Jobs by which the processes of a case find each other: ports, TensorFlow's servers, a ring of their own."""
+"""Jobs that connect the processes of a case: ports, TensorFlow's servers, a ring."""
 
 import os
 import socket
@@ -16,7 +16,7 @@ _PORT_WORDS = ("address already in use", "could not start grpc server")
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Served:
-    """TensorFlow's server of this process, and where sessions reach it."""
+    """TensorFlow's server of this process, and its address for sessions."""
 
     target: str
     server: object  # kept alive by this reference
@@ -40,9 +40,9 @@ class InRing:
 
 
 def reserve_ports(state: JobState, n_ports: int, host: str) -> list[str]:
-    """Reserve free ports of an own address until servers start on them; return `host:port` of each.
+    """Reserve free ports of one of this host's addresses for servers; return `host:port` of each.
 
-    Whatever this process sends by NCCL goes through the interface of that address from then on.
+    NCCL uses the interface of that address from then on.
     """
     _keep_nccl_on(host)
     holders = tuple(socket.socket() for _ in range(n_ports))
@@ -73,7 +73,7 @@ def start_server(
 
 
 def listen(state: JobState, host: str) -> str:
-    """Wait for the previous worker in the ring, at an own address, from now on; return `host:port`."""
+    """Start to listen for the previous worker in the ring; return `host:port`."""
     listener = listen_on(host)
     state.put(_Listening(listener=listener))
     return address_of(listener)
@@ -92,7 +92,7 @@ def join_ring(state: JobState, task: int, addresses: Sequence[str], secret: byte
 
 
 def _keep_nccl_on(address: str) -> None:
-    """Name the interface to NCCL, which takes any that it finds otherwise, unless the user has named one."""
+    """Name the interface for NCCL, which else chooses any, unless the user has named one."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "-1" or "NCCL_SOCKET_IFNAME" in os.environ:
         return
     from harness.worker.counters.network import read_interface

@@ -1,7 +1,7 @@
-"""The jobs of a training process: server, session, batches, steps, counters. The driver calls them by name.
+"""Jobs of a training process: server, session, batches, steps, counters. The driver calls them by name.
 
-`harness.worker.process.job_process` calls each with the state of its process first. TensorFlow is imported by
-the jobs that need it.
+`harness.worker.process.job_process` calls each with the state of its process. TensorFlow is imported by the
+jobs that need it.
 """
 
 import re
@@ -38,31 +38,31 @@ if TYPE_CHECKING:
 
 Batch = Sequence[npt.NDArray[np.generic]]
 Loop: TypeAlias = Callable[[Sequence[Batch], int, int], StepTimes]
-"""Staged batches, a number of steps, the number of the first → when each step began and ended."""
+"""Staged batches, number of steps, index of the first → start and end of each step."""
 _MAX_PREFETCH_S = 10.0
 
 
 class StepSession(Protocol):
-    """Session with a transformed step, as jobs use it; the defaults are for one step per run."""
+    """Session with a transformed step, for jobs; the defaults are for one step per run."""
 
     @property
     def steps_per_run(self) -> int | None:
-        """Most steps that the program makes in one run; None if each step is a run of its own."""
+        """Largest number of steps in one run; None if each step is its own run."""
         return None
 
     def load(self) -> None:
         """Give every variable its initial value."""
 
     def setup(self) -> None:
-        """Run once what a program needs after loading and before its first step."""
+        """Run what a program needs once, after loading and before its first step."""
         return
 
     def prepare(self, batch: Batch) -> Batch:
-        """Turn this worker's part of a batch into what `step` takes, before any time is measured."""
+        """Convert this worker's part of a batch to the input of `step`, outside of timed steps."""
         return batch
 
     def stage(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Prepare all batches that steps take in turn, and keep them where replicas have them ready."""
+        """Prepare the batches that steps use in turn, and store them close to the replicas."""
         return list(map(self.prepare, batches))
 
     def step(self, feeds: Batch) -> Sequence[npt.NDArray[np.generic]]:
@@ -77,17 +77,17 @@ class StepSession(Protocol):
         raise AssertionError("this session makes one step in a run")
 
     def read(self) -> Held:
-        """Read what this worker has of every copy of a variable."""
+        """Values of every copy of a variable on this worker."""
 
     def held_bytes(self) -> "Holdings":
-        """Bytes in memory of the variables that this worker knows, its own or another's."""
+        """Bytes in memory of all variables that this worker knows, on any worker."""
 
     def settle(self, n_workers: int) -> None:  # noqa: ARG002 - steps that update themselves need no wait
-        """Wait until the variables have what all workers contributed in as many steps."""
+        """Wait until the variables contain all workers' contributions to their steps so far."""
         return
 
     def update_notes(self) -> tuple[str, ...]:
-        """One sentence each on what this worker's updates used and dropped so far."""
+        """Sentences on contributions that this worker's updates have used and dropped so far."""
         return ()
 
     def resharding(self) -> "tuple[ReplicaResharding, ...]":
@@ -206,7 +206,7 @@ def open_program(
     started_s = time.monotonic()
     initial = InitialValues(folder)
     transport = state.get(InRing).ring if program.step.transfers else None
-    # Without a server TensorFlow does not report the content of the functions that XLA compiles.
+    # Without a server, TensorFlow does not report the content of functions that XLA compiles.
     target = OWN_DEVICES if program.self_contained and not xla else state.get(Served).target
     staged_on, too_large = _gpu_of_batches(plan, program, batches)
     session = WorkerSession(program, target, initial, transport, staged_on=staged_on)
@@ -267,12 +267,12 @@ def load(state: JobState) -> None:
 
 
 def setup(state: JobState) -> None:
-    """Run once what the program needs before its first step; every worker must have loaded."""
+    """Run what the program needs before its first step; every worker must have loaded."""
     state.get(Training).session.setup()
 
 
 def stage(state: JobState, feeds: Sequence[Batch]) -> None:
-    """Lay batches ready; they replace those staged before."""
+    """Store batches for steps, in place of earlier ones."""
     training = state.get(Training)
     training.feeds = training.session.stage(feeds)
 
@@ -309,7 +309,7 @@ def _aggregation_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # TensorFlow's own class is not imported here; all else is raised again as it was.
+        # TensorFlow's exception class is not imported here; other errors are raised again unchanged.
         match = re.search(rf"(rule=[^\]]*)\] \[({TOO_FEW_FINITE})\] \[([^\]]*)\] \[(\d+)\]", str(error))
         if match is None:
             raise
@@ -340,9 +340,9 @@ def _timed(training: Training, n_steps: int, first: int) -> StepTimes:
 
 
 def _wait_for_prefetch(training: Training, step_s: float) -> None:
-    """Let a pipeline make the batches that it keeps ahead, which would take cores in other cases' windows.
+    """Wait until a pipeline has filled its buffer, which would else take cores in other cases' windows.
 
-    While no step runs, it takes at most as long for a batch as from step to step before.
+    While no step runs, it needs at most the time between earlier steps for a batch.
     """
     if training.pipeline is not None:
         from workloads.data.examples import PREFETCH_BATCHES
@@ -351,7 +351,7 @@ def _wait_for_prefetch(training: Training, step_s: float) -> None:
 
 
 def unobserved_steps(state: JobState, n_steps: int, n_lead: int, first: int) -> float:
-    """Run steps that are not timed one by one; return seconds of a step, see `seconds_unobserved`."""
+    """Run steps without timing each; return seconds per step, see `seconds_unobserved`."""
     training = state.get(Training)
     batches, per_run = _batches(training, first), training.session.steps_per_run
     if per_run is None:
@@ -369,22 +369,22 @@ def _batches(training: Training, first: int) -> Iterator[Batch]:
 
 
 def settle(state: JobState, n_workers: int) -> None:
-    """Wait until what all workers have contributed in as many steps is in the variables."""
+    """Wait until the variables contain all workers' contributions to their steps so far."""
     state.get(Training).session.settle(n_workers)
 
 
 def read_variables(state: JobState) -> Held:
-    """Read what this worker has of every copy of a variable."""
+    """Values of every copy of a variable on this worker."""
     return state.get(Training).session.read()
 
 
 def held_bytes(state: JobState) -> "Holdings":
-    """Bytes in memory of the variables that this worker knows, its own or another's."""
+    """Bytes in memory of all variables that this worker knows, on any worker."""
     return state.get(Training).session.held_bytes()
 
 
 def update_notes(state: JobState) -> tuple[str, ...]:
-    """One sentence each on what this worker's updates used and dropped so far, for the record."""
+    """Sentences for the record on contributions that this worker's updates have used and dropped so far."""
     return state.get(Training).session.update_notes()
 
 

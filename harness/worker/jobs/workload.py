@@ -1,4 +1,4 @@
-"""Workload of a case in a worker process; mistakes of its author are one line each."""
+"""Workload of a case in a worker process, with one-line errors for mistakes of its author."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ def workload_of(case: Case) -> "Workload":
     except WorkloadError as error:
         raise UsageError(str(error), field="workload") from error
     except BaseException as error:
-        # No signal interrupts a worker: its code has raised this.
+        # No signal interrupts a worker: its code must have raised this.
         reason = describe_failure(error)
         raise UsageError(
             f"{case.workload.reference} must make a workload, got {reason}", field="workload"
@@ -53,7 +53,7 @@ def workload_anew(case: Case, seed: int) -> "tuple[Workload, object]":
 
 @contextmanager
 def users_errors(workload: "Workload", rule: str) -> Iterator[None]:
-    """Turn whatever a user's code raises, including exits and interrupts, into one line with its place."""
+    """Turn any exception of a user's code, exits and interrupts included, into one line with its location."""
     from workloads.protocol import WorkloadError
     from workloads.user_file import describe_failure
 

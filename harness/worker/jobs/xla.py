@@ -1,4 +1,4 @@
-"""XLA in a worker's process: sessions that compile, and which operations of a step were compiled."""
+"""XLA in a worker's process: compiling sessions, and a list of the compiled operations of a step."""
 
 import itertools
 import os
@@ -30,13 +30,13 @@ def start_compiling(
     Args:
         server: job that starts it.
     """
-    # TensorFlow reads them once, when it first looks for clusters.
+    # TensorFlow reads them only once, when it first looks for clusters.
     os.environ["TF_XLA_FLAGS"] = " ".join(filter(None, [os.environ.get("TF_XLA_FLAGS"), _FLAGS]))
     server(state, task, addresses, n_devices)
 
 
 def compiled_clusters(state: JobState, n_steps: int) -> "CompiledClusters":
-    """Make steps while all workers do, and return the clusters of the first."""
+    """Run steps while all workers do, and return the clusters of the first."""
     import tensorflow as tf
 
     from harness.worker.session.compiled_clusters import clusters_of

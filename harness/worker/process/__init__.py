@@ -1,4 +1,4 @@
-"""Processes of workers: an actor that forks them from a fork server, and how jobs and answers cross.
+"""Worker processes: an actor that forks them from a fork server, and messages with jobs and answers.
 
-A job comes in as the name of a function with arguments; its value or a typed failure goes back.
+Input: a job, as a function's name and arguments. Output: its result, or a typed failure.
 """

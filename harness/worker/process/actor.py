@@ -1,7 +1,7 @@
-"""Actor of one worker: runs the fork server that forks fresh processes for it.
+"""Actor of one worker: runs the fork server that forks new processes for it.
 
-It passes jobs and answers on unread, and imports neither TensorFlow nor Ray; providers make a Ray actor of
-it. Ray calls its methods from several threads, so that a process can be killed while a job of it is awaited.
+It forwards jobs and answers unread, and imports neither TensorFlow nor Ray; providers turn it into a Ray
+actor. Ray calls its methods from several threads, so that a process can be killed during a job.
 """
 
 import json
@@ -130,7 +130,7 @@ class Worker:
         )
 
     def fork(self, log_path: str) -> int | Died | Silent:
-        """Fork a fresh process whose output goes to `log_path`; return its pid."""
+        """Fork a new process with its output in `log_path`; return its process id."""
         facts = self.facts()
         if not isinstance(facts, WorkerFacts):
             return facts
@@ -157,7 +157,7 @@ class Worker:
         return self._fork_server_died() if fork.process is None else fork.process.pid
 
     def call(self, pid: int, job: bytes, timeout_s: float) -> Reply:
-        """Run one job in a process; return its answer, or its death or silence."""
+        """Run one job in a process; return its answer, or a value for its death or silence."""
         process = self._processes.get(pid)
         reply = Died(what="process", exit_code=None) if process is None else process.call(job, timeout_s)
         return (
@@ -165,11 +165,11 @@ class Worker:
         )
 
     def unreachable(self, probes: Sequence[ProbeAddress], wait_s: float) -> list[int]:
-        """Indices of those listeners of other workers that cannot be reached."""
+        """Indices of other workers' listeners that cannot be reached."""
         return unreachable(probes, wait_s)
 
     def kill(self, pid: int, wait_s: float = 5.0) -> bool:
-        """Kill a process; True if it is gone, and with it its ports and memory."""
+        """Kill a process; True if it is gone, with its ports and memory."""
         process = self._processes.get(pid)
         if process is None:
             return True
@@ -243,7 +243,7 @@ class Worker:
             self._processes[pid] = fork.process
         fork.done.set()
         if fork.is_abandoned:
-            # No other code knows its id. This thread is notified of its end, and must not wait for it.
+            # Only this code knows its id. This thread is notified of its end later, so it must not wait.
             self._abandoned.add(pid)
             fork.process.kill(0.0)
 

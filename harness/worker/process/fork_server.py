@@ -1,7 +1,7 @@
-"""Fork server: a process that has imported TensorFlow and Keras and forks fresh processes from that state.
+"""Fork server: a process that has imported TensorFlow and Keras, and forks new processes in that state.
 
 Its only thread waits on the control socket and on the subreapers of its processes. It has no eager context,
-server or session, so that its forks are fresh. Run:
+server or session, so that its forks are clean. Run:
 `python -m harness.worker.process.fork_server CONTROL_FD PARENT_PID IMPORT…`.
 """
 
@@ -24,7 +24,7 @@ _MESSAGE_LIMIT = 65536
 
 
 def main(argv: Sequence[str]) -> None:
-    """Import modules, report readiness, and serve forks until the actor is gone."""
+    """Import modules, report readiness, and fork on request until the actor is gone."""
     os_process.die_with_parent(int(argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=int(argv[0]))
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> None:
     for module in argv[2:]:
         importlib.import_module(module)
     job_process.import_from_current_folder()
-    # Children share these pages; a collection in one of them must not copy them by touching every object.
+    # Children share these pages; garbage collection in a child would copy them by touching every object.
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -53,7 +53,7 @@ class _Forked:
 class _ForkServer:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._forked: dict[int, _Forked] = {}  # by the subreaper's pidfd
+        self._forked: dict[int, _Forked] = {}  # through the subreaper's pidfd
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
 
@@ -88,7 +88,7 @@ class _ForkServer:
         with announced:
             announcement, pidfds, _, _ = socket.recv_fds(announced, _MESSAGE_LIMIT, 1)
         subreaper_pidfd = os.pidfd_open(subreaper_pid)
-        # A subreaper that has ended announces nothing; use its own pid.
+        # A subreaper that has ended sends nothing; use its own process id.
         pid = int(announcement or subreaper_pid)
         self._forked[subreaper_pidfd] = _Forked(subreaper_pid=subreaper_pid, pid=pid)
         self._poll.register(subreaper_pidfd, select.POLLIN)
@@ -108,7 +108,7 @@ class _ForkServer:
 
 
 def _announce(fork_server: socket.socket, pid: int) -> None:
-    """Send the fork server a child's id and pidfd before the child can be reaped."""
+    """Send the fork server a child's process id and pidfd, before the child can be reaped."""
     pidfd = os.pidfd_open(pid)
     socket.send_fds(fork_server, [str(pid).encode()], [pidfd])
     os.close(pidfd)
@@ -118,7 +118,7 @@ def _send(control: socket.socket, message: dict[str, object], descriptors: Seque
     try:
         socket.send_fds(control, [json.dumps(message).encode()], descriptors)
     except (BrokenPipeError, ConnectionResetError):
-        # The actor is gone: nothing is left to serve, and the children die with this process.
+        # The actor is gone: there is nobody to serve, and the children die with this process.
         os._exit(0)
 
 

@@ -1,6 +1,6 @@
-"""A forked process of a worker, as its actor holds it: channel, signals and end.
+"""Forked process of a worker, as seen by its actor: channel, signals and end.
 
-Threads of the actor share it, so that it can be killed while its answer is awaited.
+Threads of the actor share it, so that it can be killed while another waits for its answer.
 """
 
 import contextlib
@@ -16,12 +16,12 @@ from harness.worker.process import messages, os_process, subreaper
 from harness.worker.process.messages import Died, JobAnswer, Silent
 
 EXIT_NEWS_S = subreaper.ENDED_WITHIN_S
-"""From a closed channel to the news of the exit code, which the subreaper gives by its own end."""
+"""Seconds from a closed channel to the exit status, which the subreaper passes on by its own end."""
 STOPPED_S = 10.0
-"""For so long a process may be halted by a signal before it is given up."""
+"""Seconds that a process may be stopped by a signal before it counts as failed."""
 _CHECK_S = 0.5
-_STACKS_S = 0.3  # for a silent process to write all of its stacks into its log, once it has begun
-_FIRST_STACK_S = 3.0  # to begin, which a busy machine delays
+_STACKS_S = 0.3  # for a silent process to write all stacks into its log, once it has begun
+_FIRST_STACK_S = 3.0  # to begin, which may be delayed on a busy machine
 
 
 class ForkedProcess:
@@ -58,7 +58,7 @@ class ForkedProcess:
                 self._have_stacks_written()
             return Silent(waited_s=waited_s, is_stopped=is_stopped)
         except (messages.ChannelClosedError, OSError, ValueError):
-            # `select` raises the last for a socket that `close` has closed in between.
+            # `select` raises the last one if `close` has closed the socket in the meantime.
             self.exited.wait(EXIT_NEWS_S)
             return Died(
                 what="process",
@@ -72,15 +72,15 @@ class ForkedProcess:
         return self.exited.wait(wait_s)
 
     def close(self) -> None:
-        """Release what the actor holds of an ended process."""
+        """Release the actor's resources for an ended process."""
         self._jobs.close()
         os.close(self._pidfd)
 
     def note_exit(self, exit_code: int) -> None:
-        """Record its end, and wake callers that wait for an answer."""
+        """Record the end of the process, and wake callers that wait for an answer."""
         self._exit_code = exit_code
-        # A grandchild may hold the other end open; the answer to wait for will not come all the same. Whoever
-        # kills closes the socket as soon as the process has ended, which would not wake the waiting thread.
+        # A grandchild may hold the other end open, but no answer will come. A caller that kills the process
+        # closes the socket once the process has ended, but that would not wake the waiting thread.
         with contextlib.suppress(OSError):
             self._jobs.shutdown(socket.SHUT_RDWR)
         self.exited.set()

@@ -1,7 +1,7 @@
-"""A job: an importable function that a worker process calls with the process's state first.
+"""Job: an importable function that a worker process calls with the process's state as first argument.
 
-Callers name the function itself, so that the type checker sees arguments and answer; its module and name
-cross to the process. Modules of jobs import TensorFlow in functions only.
+Callers pass the function itself, so that the type checker sees arguments and result; its module and name are
+sent to the process. Modules of jobs import TensorFlow only within functions.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class JobState:
         return kind in self._values
 
     def get(self, kind: type[Value]) -> Value:
-        """Value of a type that an earlier job has put.
+        """Value of a type that an earlier job has stored.
 
         Raises:
             LookupError: no job has put one.
@@ -44,7 +44,7 @@ class JobState:
 
 
 Job: TypeAlias = Callable[[JobState, *Args], Result]
-"""A function of some module, or a `functools.partial` of one."""
+"""A module's function, or a `functools.partial` of one."""
 
 
 class CallsJobs(Protocol):

@@ -1,6 +1,6 @@
-"""A worker process: serves jobs in order until its channel closes or it is killed.
+"""Worker process: runs jobs in order until its channel closes or it is killed.
 
-`python -m harness.worker.process.job_process FD PARENT_PID` serves jobs to its parent.
+`python -m harness.worker.process.job_process FD PARENT_PID` runs jobs for its parent.
 """
 
 import faulthandler
@@ -22,7 +22,7 @@ from harness.worker.process.messages import JobError, pack_answer, unpack_job
 
 def import_from_current_folder() -> None:
     """Let users' files import from the current folder, after our packages and installed ones."""
-    # Packages of an editable install are looked for after the whole path: they must be there before.
+    # Packages of an editable install come after the whole path: import them before it is changed.
     import strategies  # noqa: F401
     import workloads  # noqa: F401
 
@@ -53,7 +53,7 @@ def _run(state: JobState, message: bytearray) -> object:
         return job(state, *args)
     except BaseException as error:  # noqa: BLE001  a job runs the code of workloads; Ctrl-C does not come here
         described = JobError.of(error)
-        # A workload can have closed standard error, which is this process's log, and its disk can be full.
+        # A workload may have closed standard error, which is this process's log, or its disk may be full.
         with suppress(ValueError, OSError):
             print(described.traceback, file=sys.stderr)  # noqa: T201 - into the log
         return described
@@ -61,7 +61,7 @@ def _run(state: JobState, message: bytearray) -> object:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        # As above; None if there is none.
+        # See above; None if there is none.
         with suppress(ValueError, OSError, AttributeError):
             stream.flush()
 
@@ -80,14 +80,14 @@ def start_in_child(
     status = 1
     try:
         subreaper.continue_below_subreaper(parent_pid, announce=announce)
-        os.setpgid(0, 0)  # a workload that signals its whole group reaches no other process
-        # A terminal sends Ctrl-C to all processes; only the driver should handle it.
+        os.setpgid(0, 0)  # a workload that signals its process group reaches no other process
+        # A terminal sends Ctrl-C to all processes, but only the driver handles it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         log = open_to_write(Path(log_path), is_appended=True)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os_process.close_other_descriptors({jobs.fileno()})
-        # Native crashes, and the stacks of a process that is about to be killed for its silence.
+        # For native crashes, and for the stacks of a process that is about to be killed for its silence.
         faulthandler.enable(file=2, all_threads=True)
         faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
         gc.enable()
@@ -97,17 +97,17 @@ def start_in_child(
         traceback.print_exc()
         sys.stderr.flush()
     finally:
-        # Not sys.exit: the stack below belongs to the fork server.
+        # Not sys.exit: the frames below belong to the fork server.
         os._exit(status)
 
 
 def main(argv: Sequence[str]) -> None:
-    """Serve jobs on an inherited socket until its other end is closed."""
+    """Run jobs from an inherited socket until its other end is closed."""
     subreaper.continue_below_subreaper(int(argv[1]))
-    # A terminal sends Ctrl-C to all processes; only the driver should handle it.
+    # A terminal sends Ctrl-C to all processes, but only the driver handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Graphs are millions of objects that live as long as the process; going through them again and again
-    # takes a sixth of a capture. Forked processes keep Python's own limits.
+    # Graphs are millions of objects that live as long as the process; scanning them repeatedly takes a
+    # sixth of a capture. Forked processes keep Python's default thresholds.
     gc.set_threshold(100_000, 50, 50)
     jobs = socket.socket(fileno=int(argv[0]))
     jobs.set_inheritable(False)

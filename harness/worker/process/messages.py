@@ -56,7 +56,7 @@ class JobError:
             error = _disk_full(error)
         refused = None if isinstance(error, CaseError) else refused_memory(error)
         if refused is not None:
-            # Those who passed it on took it for a mistake in the user's code, which they ran.
+            # Intermediate code took it for a mistake of the user code that it ran.
             error = refused
         kind, stage = (error.kind, error.stage) if isinstance(error, CaseError) else (None, None)
         usage = isinstance(error, UsageError)
@@ -77,7 +77,7 @@ class JobError:
 
 
 def _disk_full(error: OSError) -> CaseError:
-    """A full disk of the worker as an error of the case."""
+    """A worker's full disk, as an error of the case."""
     what = error.filename or "a file that it writes"
     return CaseError(
         "disk-full",
@@ -136,18 +136,18 @@ Reply: TypeAlias = JobAnswer | Died | Silent
 
 
 def pack_job(job: Job[*Args, Result], args: tuple[*Args]) -> bytes:
-    """Message that asks a worker process to run `job(state, *args)`."""
+    """Message with the request to run `job(state, *args)`."""
     return pickle.dumps((job, args), protocol=5)
 
 
 def unpack_job(message: bytes | bytearray) -> tuple[Callable[..., object], tuple[object, ...]]:
-    """Read a job; both ends run the same trusted code."""
+    """Read a job; sender and receiver run the same trusted code."""
     job, args = pickle.loads(message)  # noqa: S301
     return job, args
 
 
 def pack_answer(value: object) -> bytes:
-    """Message of a result or a `JobError`; a result that cannot be pickled becomes an error."""
+    """Message with a result or a `JobError`; a result that cannot be pickled becomes an error."""
     try:
         return pickle.dumps(value, protocol=5)
     except Exception as error:  # noqa: BLE001  pickling runs the code of any class

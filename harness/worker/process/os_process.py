@@ -1,4 +1,4 @@
-"""Linux facts and controls of processes: death with a parent, orphans, signals, memory."""
+"""Linux functions for processes: death with a parent, orphans, signals, memory."""
 
 import ctypes
 import os
@@ -8,11 +8,11 @@ from contextlib import suppress
 from pathlib import Path
 
 RUN_FOLDER_VARIABLE = "STRATBENCH_RUN_FOLDER"
-"""In the environment of every process of a run; its value is the run's folder."""
+"""Environment variable of every process of a run, with the run's folder."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
-# Of the second and of the first version of control groups, as a container sees its own.
+# Paths in versions 2 and 1 of control groups, as seen in a container.
 _MEMORY_EVENTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 
 
@@ -26,12 +26,12 @@ def die_with_parent(parent_pid: int) -> None:
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
-        # The parent ended before the request was in place; the signal would never be sent.
+        # The parent ended before the request was in effect; the signal would never be sent.
         os._exit(1)
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose own parents end.
+    """Make this process the parent of descendants when their own parents end.
 
     Raises:
         OSError: the kernel refused.
@@ -40,7 +40,7 @@ def adopt_orphans() -> None:
 
 
 def set_name(name: str) -> None:
-    """Set this thread's name in the kernel's lists, up to 15 characters."""
+    """Set this thread's name in the kernel, up to 15 characters."""
     _prctl(_PR_SET_NAME, ctypes.create_string_buffer(name.encode()))
 
 
@@ -68,7 +68,7 @@ def _parents() -> dict[int, int]:
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            # It can end in between.
+            # The process can end in the meantime.
             with suppress(OSError):
                 parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
     return parents
@@ -87,7 +87,7 @@ def is_of_this_run(pid: int) -> bool:
 
 
 def n_threads() -> int:
-    """Threads of this process, including native libraries'."""
+    """Number of threads of this process, including those of native libraries."""
     return len(os.listdir("/proc/self/task"))  # noqa: PTH208
 
 
@@ -101,7 +101,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def n_memory_kills() -> int:
-    """Processes that the kernel has killed for this control group's memory limit; 0 if unknown."""
+    """Number of processes that the kernel killed for this control group's memory limit; 0 if unknown."""
     for path in _MEMORY_EVENTS:
         try:
             lines = Path(path).read_text().splitlines()
@@ -115,7 +115,7 @@ def n_memory_kills() -> int:
 
 
 def available_memory_bytes() -> int | None:
-    """Memory that this machine can give without swapping, None if unknown."""
+    """Memory that is available without swapping; None if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
@@ -131,10 +131,10 @@ def close_other_descriptors(keep: set[int]) -> None:
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
         descriptor = int(name)
         if descriptor > 2 and descriptor not in keep:
-            # The descriptor of the listing itself is gone by now.
+            # The listing's own descriptor is closed by now.
             os.closerange(descriptor, descriptor + 1)
 
 
 def boot_id() -> str:
-    """Id of this machine's boot; its containers share it."""
+    """Id of this machine's boot, equal in all its containers."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

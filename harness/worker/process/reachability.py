@@ -1,4 +1,4 @@
-"""Probes that check whether workers reach each other over the data network."""
+"""Probes of connections between workers over the data network."""
 
 import contextlib
 import socket
@@ -21,7 +21,7 @@ class ProbeListener:
 
     def _serve(self) -> None:
         while True:
-            # A peer that has closed its end already has seen all that it connected for.
+            # A peer that has already closed its end has its result.
             with contextlib.suppress(OSError):
                 self._listener.accept()[0].close()
 
@@ -34,7 +34,7 @@ def unreachable(addresses: Sequence[ProbeAddress], wait_s: float) -> list[int]:
 
 
 def is_reachable(address: ProbeAddress, wait_s: float) -> bool:
-    """True if a connection is accepted within that time."""
+    """True if a connection is accepted within `wait_s` seconds."""
     try:
         socket.create_connection(address, timeout=wait_s).close()
     except OSError:

@@ -1,4 +1,4 @@
-"""Errors of jobs that were refused memory or the network, as Python, the kernel and TensorFlow word them."""
+"""Errors of jobs without memory or network, recognised by messages of Python, the kernel and TensorFlow."""
 
 import errno
 import math
@@ -10,9 +10,9 @@ from pathlib import Path
 from harness.errors import causes
 
 _OF_TENSORFLOW = "ResourceExhaustedError"
-# TensorFlow says the same of messages that are too long, and of files that are too many.
+# TensorFlow also uses it for messages that are too long, and for too many files.
 _MEMORY = re.compile(r"\bOOM\b|out of memory|allocat|MemoryError", re.IGNORECASE)
-# TensorFlow's other errors for lack of a GPU's memory: of the driver, of CUDA's libraries, of a copy there.
+# TensorFlow's other errors without GPU memory: from the driver, CUDA's libraries, or a copy to the GPU.
 _OF_CUDA = re.compile(
     "CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|CU(?:BLAS|DNN|SOLVER|SPARSE|FFT)_STATUS_ALLOC_FAILED"
     "|Dst tensor is not initialized"
@@ -25,19 +25,19 @@ _TYPE_BYTES = {"half": 2, "bfloat16": 2, "float": 4, "double": 8, "complex64": 8
 
 
 def refused_memory(error: BaseException) -> BaseException | None:
-    """The refusal of memory in an error's chain of causes, None if there is none."""
+    """Refusal of memory in an error's chain of causes; None if there is none."""
     return next((cause for cause in causes(error) if _is_refusal(cause)), None)
 
 
 def refusing_gpu(message: str) -> str | None:
-    """GPU that refused memory to TensorFlow, `GPU:0`; None if it was the host.
+    """GPU that refused memory to TensorFlow, such as `GPU:0`; None if it was the host.
 
     Source:
         messages of TensorFlow's op_kernel.cc (a tensor and its allocator), gpu_util.cc (a copy) and of XLA;
         names of allocators in gpu_process_state.cc and gpu_cudamallocasync_allocator.cc.
     """
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "-1":
-        return None  # XLA's words are the same on processors
+        return None  # XLA uses the same message on CPUs
     allocator = _ALLOCATOR.search(message)
     if allocator is not None:
         return None if allocator[1] is None else f"GPU:{allocator[1]}"
@@ -48,7 +48,7 @@ def refusing_gpu(message: str) -> str | None:
 
 
 def refused_bytes(message: str) -> int | None:
-    """Bytes that TensorFlow was refused, None if its message does not say."""
+    """Refused bytes from TensorFlow's message; None if it has none."""
     tensor, of_xla = _TENSOR.search(message), _OF_XLA.search(message)
     if of_xla is not None:
         return int(
@@ -64,7 +64,7 @@ def refused_bytes(message: str) -> int | None:
 def _is_refusal(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
-    # By their names, since this process may not have imported TensorFlow.
+    # By class name, because this process may not have imported TensorFlow.
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if isinstance(error, MemoryError) or (_OF_TENSORFLOW in kinds and _MEMORY.search(str(error))):
         return True
@@ -75,7 +75,7 @@ _UNREACHABLE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN)
 
 
 def way_out_offline(error: BaseException) -> str:
-    """Hint for an error of code that needs the network in an isolated run, else empty."""
+    """Hint for an error of code that needs the network in an isolated run; else empty."""
     if any(_is_of_network(one) for one in causes(error)) and not _has_network():
         return "; a run has no network: keep what it needs on this machine, or give --no-isolation"
     return ""

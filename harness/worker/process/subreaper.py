@@ -1,9 +1,9 @@
-"""Subreaper of a worker's process: its parent, which removes what the code of a workload leaves behind.
+"""Subreaper of a worker process: its parent, which cleans up after the code of a workload.
 
-Orphaned descendants of the process become children of the subreaper, whatever session they moved to. It
-kills them and unlinks their shared memory: inotify reports each new name in `/dev/shm`, and a file is removed
-if one of these processes had it open as shared memory at that moment. Ordinary files, files without a known
-owner, and files that a living process uses stay.
+Orphaned descendants of the process become children of the subreaper, in whatever session they are. It kills
+them and unlinks their shared memory: inotify reports each new name in `/dev/shm`, and a file is removed if
+one of these processes had it open as shared memory at that moment. Ordinary files, files without a known
+owner, and files used by a living process stay.
 """
 
 import ctypes
@@ -25,17 +25,17 @@ from typing import Never
 from harness.worker.process import os_process
 
 NAME = "subreaper"
-"""Name by which the kernel lists subreapers."""
-_ORPHANS_S = 3.0  # for orphans to be gone once they are killed
+"""Name of subreapers in the kernel's process list."""
+_ORPHANS_S = 3.0  # for killed orphans to disappear
 ENDED_WITHIN_S = _ORPHANS_S + 1.0
-"""Time in which a subreaper cleans up and ends after its process has ended."""
-# Python's own process that unlinks the shared memory of a program that has ended; so has joblib one.
+"""Seconds in which a subreaper cleans up and ends after its process has ended."""
+# Python's and joblib's own processes that unlink the shared memory of an ended program.
 _UNLINKS_MEMORY = b"resource_tracker"
 _UNLINKING_S = 1.0
 _CHECK_S = 0.005
-_FAILED = 1 << 8  # exit status 1, as the kernel writes it
+_FAILED = 1 << 8  # exit status 1, in the kernel's encoding
 _MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's place for shared memory, not one for files of ours
-# Semaphores, and memory whose makers do not open it by `shm_open` or close it at once: PyTorch's and NCCL's.
+# Semaphores, and memory that is not opened by `shm_open` or closed at once: PyTorch's and NCCL's.
 _KNOWN_MEMORY = re.compile(r"sem\..+|torch_\d+_\d+_\d+|nccl-\w{6}")
 _IN_CREATE = 0x100
 _EVENT = struct.Struct("iIII")
@@ -53,9 +53,9 @@ def continue_below_subreaper(parent_pid: int, *, announce: Callable[[int], None]
     """
     subreaper_pid = os.getpid()
     os_process.adopt_orphans()
-    # Before the child can make any.
+    # before the child can create any
     memory = _MemoryWatch()
-    # Whoever asks for the child's end before there is one waits.
+    # A request to end the child waits until the child exists.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     child_pid = os.fork()
     if child_pid == 0:
@@ -78,7 +78,7 @@ def continue_below_subreaper(parent_pid: int, *, announce: Callable[[int], None]
 
 
 def _keep(child_pid: int, parent_pid: int, memory: "_MemoryWatch") -> int:
-    """Wait for the child's end and remove what it leaves; return its wait status."""
+    """Wait for the child's end and clean up after it; return its wait status."""
 
     heard, hears = os.pipe2(os.O_NONBLOCK)
     signal.set_wakeup_fd(hears)
@@ -93,7 +93,7 @@ def _keep(child_pid: int, parent_pid: int, memory: "_MemoryWatch") -> int:
     with suppress(ProcessLookupError):
         poll.register(os.pidfd_open(parent_pid), select.POLLIN)
     if os.getppid() != parent_pid:
-        os.kill(child_pid, signal.SIGKILL)  # its id cannot be reused before it is reaped
+        os.kill(child_pid, signal.SIGKILL)  # its id is not reused before it is reaped
     while True:
         ready = {descriptor for descriptor, _ in poll.poll()}
         memory.note(child_pid)
@@ -124,7 +124,7 @@ def _reap_orphans(child_pid: int) -> None:
 
 
 def _end_orphans() -> None:
-    """Kill all children, including those reparented to this process in between, until there are none."""
+    """Kill all children, including new orphans, until there are none."""
     started_s = time.monotonic()
     while (waited_s := time.monotonic() - started_s) < _ORPHANS_S:
         try:
@@ -135,7 +135,7 @@ def _end_orphans() -> None:
         for pid in os_process.children(os.getpid()):
             # The process that unlinks memory ends by itself, after all others.
             if waited_s > _UNLINKING_S or not _unlinks_memory(pid):
-                with suppress(PermissionError):  # another user's now
+                with suppress(PermissionError):  # now another user's
                     os.kill(pid, signal.SIGKILL)
         time.sleep(_CHECK_S)
 
@@ -148,9 +148,9 @@ def _unlinks_memory(pid: int) -> bool:
 
 
 def _end_with(status: int) -> Never:
-    """End as a process with that wait status did."""
+    """End in the same way as a process with that wait status."""
     if os.WIFSIGNALED(status):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child has written its own
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child has written its own core dump
         number = os.WTERMSIG(status)
         with suppress(OSError, ValueError):  # SIGKILL takes no handler
             signal.signal(number, signal.SIG_DFL)
@@ -170,21 +170,21 @@ class _Inode:
 
 
 class _MemoryWatch:
-    """Watch for new shared memory; sees none if the kernel grants this user no more watches."""
+    """Watch for new shared memory; reports none if the kernel grants this user no more watches."""
 
     def __init__(self) -> None:
         self._segments: dict[Path, _Inode] = {}
         libc = ctypes.CDLL(None, use_errno=True)
         descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         self.descriptors: tuple[int, ...] = () if descriptor < 0 else (descriptor,)
-        """Ready to read when there are new names."""
+        """Descriptors that are readable when there are new names."""
         for watch in self.descriptors:
             libc.inotify_add_watch(watch, os.fsencode(_MEMORY), _IN_CREATE)
 
     def note(self, child_pid: int) -> None:
         """Record new shared memory that this process's child or another descendant holds."""
         for name in self._new_names():
-            with suppress(OSError):  # unlinked again, as semaphores are
+            with suppress(OSError):  # unlinked at once, as semaphores are
                 status = (_MEMORY / name).lstat()
                 inode = _Inode.of(status)
                 if stat.S_ISREG(status.st_mode) and _is_made_below(child_pid, name, inode):
@@ -212,7 +212,7 @@ def _names_of(events: bytes) -> Iterator[str]:
     while events:
         *_, n_bytes = _EVENT.unpack_from(events)
         name = events[_EVENT.size : _EVENT.size + n_bytes].rstrip(b"\0")
-        if name:  # there is none where events were lost
+        if name:  # there is none if events were lost
             yield os.fsdecode(name)
         events = events[_EVENT.size + n_bytes :]
 
@@ -232,7 +232,7 @@ def _is_made_below(child_pid: int, name: str, inode: _Inode) -> bool:
 
 
 def _has_as_memory(pid: int, name: str, inode: _Inode) -> bool:
-    """True if a process uses a file as shared memory, and does not only write or map it."""
+    """True if a process uses a file as shared memory, not only by writing or mapping it."""
     is_known = _KNOWN_MEMORY.fullmatch(name) is not None
     for descriptor, opened in _open_files(pid):
         if opened == inode and (is_known or _is_by_shm_open(pid, descriptor)):
@@ -241,7 +241,7 @@ def _has_as_memory(pid: int, name: str, inode: _Inode) -> bool:
 
 
 def _is_by_shm_open(pid: int, descriptor: str) -> bool:
-    """True if a descriptor has the flag of `shm_open` that `open` does not set by itself."""
+    """True if a descriptor has the flag that `shm_open` sets, but `open` does not set by itself."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text().splitlines():
             if line.startswith("flags:"):

@@ -1,7 +1,7 @@
-"""GPUs that TensorFlow sees in a fresh process, and the CUDA libraries that it cannot open.
+"""GPUs that TensorFlow sees in a new process, and the CUDA libraries that it cannot open.
 
-TensorFlow uses the CPU without an error when it cannot open one of its CUDA libraries. Runs on GPUs are
-therefore held to what `tensorflow_gpus` finds. As a program it prints the GPUs as JSON.
+If TensorFlow cannot open one of its CUDA libraries, it uses the CPU without an error. So runs on GPUs are
+checked against `tensorflow_gpus`. Run as a program, this module prints the GPUs as JSON.
 """
 
 import ctypes
@@ -23,23 +23,23 @@ from harness.errors import first_line
 from harness.processes import module_command
 
 _PATH_VARIABLE = "LD_LIBRARY_PATH"
-# Less than a server may take to start, within which it is asked.
+# Shorter than the time limit of a server's start, during which this runs.
 _TIMEOUT_S = 45.0
 _SEARCHED = re.compile(r"find library=(\S+) \[")
 _LOADED = re.compile(r"calling init: \S*/(\S+)")
 _TRIED = re.compile(r"trying file=(\S*/(\S+))")
-# As in `E0000 00:00:1795805814.533330   17075 cuda_platform.cc:52] failed call to cuInit: …`.
-# TensorFlow calls it no error that a GPU is too old.
+# Such as `E0000 00:00:1795805814.533330   17075 cuda_platform.cc:52] failed call to cuInit: …`.
+# TensorFlow logs a GPU that is too old below the level of errors.
 _ERROR = re.compile(
     r"^(?:E\d{4} \S+ +\d+ \S+\] |\w\d{4} \S+ +\d+ \S+\] (?=Ignoring visible gpu device))(.*)$", re.MULTILINE
 )
-# Those that come with NVIDIA's driver, not from pip.
+# Libraries of NVIDIA's driver, not from pip.
 _OF_DRIVER = ("libcuda.", "libnvidia-")
-# Opens all CUDA libraries; by itself TensorFlow does so only once the driver has shown it a GPU. Source:
+# Opens all CUDA libraries; TensorFlow does so only once the driver has shown it a GPU. Source:
 # DsoLoader::MaybeTryDlopenGPULibraries, xla/tsl/platform/default/dlopen_checker.cc.
 _OPEN_ALL = "_ZN3tsl8internal9DsoLoader26MaybeTryDlopenGPULibrariesEv"
 _STATUS_BYTES = 64
-# It logs all, and takes of a GPU's memory what it needs.
+# It logs everything, and takes only the GPU memory that it needs.
 _TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "0", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
 
@@ -87,10 +87,10 @@ class TensorFlowGpus:
 
 
 def library_path(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return LD_LIBRARY_PATH with the CUDA libraries that pip installed beside this Python, if there are any.
+    """LD_LIBRARY_PATH with the CUDA libraries that pip installed for this Python, if there are any.
 
-    They come after folders that the user named. TensorFlow 2.21 does not find libcusolver without: the
-    RUNPATH of libtensorflow_framework lacks its folder.
+    They come after the user's folders. Without it, TensorFlow 2.21 does not find libcusolver: the RUNPATH of
+    libtensorflow_framework lacks its folder.
     """
     package = importlib.util.find_spec("nvidia")
     roots = (package.submodule_search_locations or ()) if package is not None else ()
@@ -142,9 +142,9 @@ def tensorflow_gpus(environment: Mapping[str, str] = os.environ) -> TensorFlowGp
 
 
 def _end(status: int, output: str) -> str:
-    """A process that gave no answer, in words."""
+    """Text for a process that gave no answer."""
     if status < 0:
-        # Its last line may be about something else.
+        # Its last line may be unrelated.
         return f"its process was killed by signal {-status} ({signal.strsignal(-status)})"
     lines = output.strip().splitlines() or ["no output"]
     return f"its process ended with status {status}: {lines[-1]}"
@@ -172,7 +172,7 @@ def make_logical_devices(memory_mib: Sequence[Sequence[int]]) -> None:
 
 
 def logical_devices() -> dict[Any, list[Any]]:
-    """The GPUs of this process that are divided → their logical devices; TensorFlow numbers these in turn."""
+    """Divided GPUs of this process → their logical devices, which TensorFlow numbers in turn."""
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
@@ -181,7 +181,7 @@ def logical_devices() -> dict[Any, list[Any]]:
 
 
 def _missing(log: str) -> tuple[str, ...]:
-    """Libraries that the loader looked for and never initialised, by a longer or shorter version either.
+    """Libraries that the loader looked for and never initialised, in any length of their version.
 
     cuDNN looks for `libcudnn_graph.so.9.28.0` before `libcudnn_graph.so.9`.
     """
@@ -229,13 +229,13 @@ def _print_gpus() -> None:
 
 def _open_all(tensorflow: Path) -> None:
     library = next(tensorflow.glob("libtensorflow_framework.so.*"), None)
-    # Other processors return a status in another way.
+    # On other architectures, a status is returned in another way.
     if library is None or platform.machine() != "x86_64":
         return
     open_all = getattr(ctypes.CDLL(str(library)), _OPEN_ALL, None)
     if open_all is not None:
         open_all.argtypes, open_all.restype = [ctypes.c_void_p], None
-        open_all(ctypes.create_string_buffer(_STATUS_BYTES))  # the status that it returns
+        open_all(ctypes.create_string_buffer(_STATUS_BYTES))  # the returned status
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""One worker's TensorFlow session: a program goes in; steps and checkpoints come out."""
+"""TensorFlow session of a worker: runs a program's steps, and saves its checkpoints."""

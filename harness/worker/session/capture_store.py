@@ -1,4 +1,4 @@
-"""Files of a capture, shared by every rank of every case: step and initial values."""
+"""Files of a capture, shared by all ranks and cases: step and initial values."""
 
 import json
 import pickle
@@ -17,14 +17,14 @@ from strategies.ir.train_graph import TrainGraph
 
 Array: TypeAlias = np.ndarray[Any, Any]
 _STEP, _INDEX, _LINES = "step.pickle", "initial.json", "lines.json"
-# NumPy parses the header of each file, and Python 3.11 counts the depth of what it parses for all threads
-# together: of two that read at once one may raise SystemError (python/cpython issue 106905).
+# NumPy parses each file's header, and Python 3.11 counts the parser's depth over all threads: of two that
+# read at the same time, one may raise SystemError (python/cpython issue 106905).
 _READING = threading.Lock()
 _OF_RANK = re.compile(r"(.+)@rank(\d+)")
 
 
 def stored_name(variable: str, rank: int | None) -> str:
-    """Name of a replica's stored copy: the variable's for the first replica, or for one copy of all."""
+    """Stored name of a replica's copy: the variable's name for the first replica, or for a single copy."""
     return f"{variable}@rank{rank}" if rank else variable
 
 
@@ -38,7 +38,7 @@ def save(folder: Path, step: TrainGraph, initial: Mapping[str, Array]) -> None:
     """Write a capture into an empty folder."""
     folder.mkdir(parents=True, exist_ok=True)
     save_values(folder, initial)
-    # Written and read by processes of one run only, which trust each other as they trust the workload.
+    # Only processes of one run read it, which trust each other as they trust the workload.
     (folder / _STEP).write_bytes(pickle.dumps(step, protocol=pickle.HIGHEST_PROTOCOL))
 
 
@@ -54,12 +54,12 @@ def save_values(folder: Path, initial: Mapping[str, Array]) -> None:
 
 
 def save_lines(folder: Path, lines: Mapping[str, str]) -> None:
-    """Write the line of the user's file that made each node."""
+    """Write the line of user code that created each node."""
     (folder / _LINES).write_text(json.dumps(lines))
 
 
 def load_lines(folder: Path) -> Mapping[str, str]:
-    """Node of a captured step → line of the user's file that made it, if known."""
+    """Node of a captured step → line of user code that created it, if known."""
     lines: dict[str, str] = json.loads((folder / _LINES).read_text())
     return lines
 
@@ -106,7 +106,7 @@ class InitialValues:
         return value if seed_word is None or not rank else _mixed(value, seed_word, rank, variable)
 
     def of_ranks(self, variable: str) -> dict[int, Array]:
-        """Values of all replicas that have one; empty for what neither capture nor checkpoint knows."""
+        """Values by replica; empty if neither capture nor checkpoint has the variable."""
         return {rank: self.stored(stored) for rank, stored in self._ranks.get(variable, {}).items()}
 
     def stored(self, name: str) -> Array:
@@ -119,7 +119,7 @@ class InitialValues:
 def _mixed(value: Array, seed_word: int, rank: int, variable: str) -> Array:
     mixed = np.array(value)
     seed = int(mixed[seed_word])
-    # The hash has 31 bits, so the mixed word stays within the type whatever the seed was.
+    # The hash has 31 bits, so the mixed word fits the type for any seed.
     mixed[seed_word] = mix(seed, rank, variable) if seed >= 0 else -mix(-seed, rank, variable)
     return mixed
 
@@ -133,6 +133,6 @@ def in_float64(value: Array) -> Array:
     """Floating values (bfloat16 too) as float64, complex ones as complex128, others unchanged."""
     if np.issubdtype(value.dtype, np.complexfloating):
         return value.astype(np.complex128)
-    # ml_dtypes registers bfloat16 with NumPy as a type of kind V that knows how to become a float.
+    # ml_dtypes registers bfloat16 with NumPy as a type of kind V that can be converted to floats.
     floating = np.issubdtype(value.dtype, np.floating) or value.dtype.name == "bfloat16"
     return value.astype(np.float64) if floating else value

@@ -1,4 +1,4 @@
-"""State of a session: saved as a checkpoint, and restored from one."""
+"""Checkpoints of a session: saving and restoring."""
 
 import os
 import re
@@ -24,7 +24,7 @@ STEP = f"{OURS}step"
 FIELD = "restore"
 _FILES = re.compile(r"step-\d+-[0-9a-f]{8}\..+")
 _OF_OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# TensorFlow's reader raises its own errors and, for some of them, Python's.
+# TensorFlow's reader raises its own errors and sometimes Python's.
 _READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, OSError, IndexError)
 
 
@@ -72,7 +72,7 @@ def write_checkpoint(folder: Path, values: Mapping[str, Array], model: Collectio
             with file.open("rb") as stream:
                 os.fsync(stream.fileno())
         sync_directory(folder)
-        # From here on readers find the new one.
+        # From here on, readers see the new one.
         write_text(folder / "checkpoint", _pointer(folder, prefix))
     except (OSError, StoreError, tf.errors.OpError) as error:
         _remove(folder, lambda name: name.startswith(prefix))
@@ -155,7 +155,7 @@ def _file_name(name: str, model: Collection[str]) -> str:
 
 
 def _save(prefix: Path, values: Mapping[str, Array]) -> None:
-    # Values are fed: constants of a graph have a limit of 2 GB.
+    # Values are fed, because constants of a graph are limited to 2 GB.
     with tf.Graph().as_default():
         fed = {name: v1.placeholder(value.dtype, value.shape) for name, value in values.items()}
         saved = tf.raw_ops.SaveV2(
@@ -195,7 +195,7 @@ def first_value(variable: Variable, saved: Mapping[int, Array]) -> Array:
     assert variable.fresh is not None
     fitting = _fitting(variable, saved)
     if saved and not fitting and variable.fresh.inherits == "alike":
-        # All must go on from the same value; from nothing they would, but not from where they were.
+        # All replicas must continue from the same value; a fresh start would, but would lose their state.
         shapes = sorted({value.shape for value in saved.values()})
         raise UsageError(
             f"state {variable.stored!r} must have the shape {list(variable.fresh.dims)}, got "

@@ -1,4 +1,4 @@
-"""Clusters that XLA compiles: which operations are in them, and random numbers kept outside."""
+"""Clusters that XLA compiles: their operations, and random operations kept outside."""
 
 import re
 from collections import Counter
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-# The first holds a function that the second runs; without the second, TensorFlow has run it uncompiled.
+# The first holds a function that the second runs; without the second, TensorFlow ran it uncompiled.
 _COMPILE, _RUN = "xla_compile", "xla_run"
 _FRAMING = ("Const", "_Arg", "_Retval")
 
 _DRAWS = re.compile(
     "Random|Rng|TruncatedNormal|StandardNormal|StatefulUniform|Multinomial|Shuffle|CandidateSampler"
 )
-"""Operations whose numbers XLA would draw otherwise than TensorFlow's kernels do."""
+"""Operations for which XLA would draw other random numbers than TensorFlow's kernels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class CompiledClusters:
 
 
 def with_same_random_numbers(graph_def: bytes) -> bytes:
-    """A graph that draws its random numbers outside of clusters, by TensorFlow's own kernels."""
+    """Graph with its random operations outside of clusters, so that TensorFlow's kernels run them."""
     graph = tf.compat.v1.GraphDef.FromString(graph_def)
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         for node in nodes:

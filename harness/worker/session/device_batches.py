@@ -1,4 +1,4 @@
-"""Batches in variables on the devices of a worker's replicas; a step selects one by its number."""
+"""Batches in variables on the replicas' devices; a step selects one by its number."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from strategies.passes.replicate.replicate import split_node
 v1 = tf.compat.v1
 
 STAGED = "staged/"
-"""Beginning of the names of all nodes here."""
+"""Prefix of all nodes' names in this module."""
 NUMBER = f"{STAGED}number"
-"""Placeholder, int32 [1]: the batch that a step takes."""
+"""Placeholder, int32 [1]: number of the batch for a step."""
 MAX_SHARE = 0.125
-"""Share of a GPU's memory that staged batches may take."""
+"""Largest share of a GPU's memory for staged batches."""
 _ON_HOST = ("int32", "string")
 
 
@@ -74,7 +74,7 @@ def read_staged(
                 parts[source, own] = _part(source, own, *sources[source], number, prefix)
             node.input[place] = parts[source, own].tensor
     for node in graph_def.node:
-        # Tensors that are not fed need no wait.
+        # Tensors without feeds need no wait.
         waits = [name for name in node.input if name[0] == "^" and name[1:] in fed]
         for name in waits:
             node.input.remove(name)
@@ -86,7 +86,7 @@ def read_staged(
 
 
 def placement(on_gpus: Collection[bool]) -> Placement:
-    """Memory that holds the batches, by the place of each part."""
+    """Memory that holds the batches."""
     return "host" if True not in on_gpus else "mixed" if False in on_gpus else "device"
 
 
@@ -130,7 +130,7 @@ def _sources(
         dtype = tf.as_dtype(nodes[b.node].attr["dtype"].type)
         yield b.node, (dtype, shape)
         split = nodes.get(split_node(b.node))
-        # A fault may change examples before they are split.
+        # A fault may change examples before the split.
         if split is None or producer(split.input[0]) != b.node:
             continue
         sizes = tf.make_ndarray(nodes[producer(split.input[1])].attr["value"].tensor)
@@ -150,7 +150,7 @@ def _part(
         )
         load = tf.raw_ops.AssignVariableOp(resource=handle, value=value, name=f"{prefix}load")
         every = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype, name=f"{prefix}read")
-        # The kernel takes a row of the first axis without a copy, and looks at no end of it.
+        # The kernel takes a row of the first axis without a copy, and does not check bounds.
         part = tf.raw_ops.StridedSlice(
             input=every, begin=number, end=number, strides=[1], shrink_axis_mask=1, name=f"{prefix}batch"
         )

@@ -1,4 +1,4 @@
-"""A TensorFlow session whose graph Python knows by names of operations only."""
+"""TensorFlow session whose graph is used only by names of operations."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeAlias
@@ -14,9 +14,9 @@ from strategies.tf_bridge.runtime import add_named, named_graph
 
 v1 = tf.compat.v1
 Prepared: TypeAlias = Callable[..., Sequence[Array]]
-"""Takes what is fed, in order, and returns what is fetched."""
+"""Function from fed values, in order, to fetched values."""
 Traced: TypeAlias = Callable[..., tuple[Sequence[Array], tf.compat.v1.RunMetadata]]
-"""Run the same, and return TensorFlow's metadata of the run."""
+"""The same, with TensorFlow's metadata of the run."""
 
 
 class NamedSession:

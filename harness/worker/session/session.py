@@ -159,14 +159,14 @@ class WorkerSession:
         yield from ((v, first_value(v, {})) for v in self._passing)
 
     def _put(self, values: Iterable[tuple[Variable, Array]]) -> None:
-        # TensorFlow prunes and places the graph anew for each set of feeds and targets that it has not met.
+        # TensorFlow prunes and places the graph again for each new set of feeds and targets.
         for group in byte_groups(values, lambda item: item[1].nbytes):
             self._n_bytes |= {v.load: value.nbytes for v, value in group}
             feed = {v.placeholder: value for v, value in group}
             self._session.run((), feed, [v.load for v, _ in group])
 
     def setup(self) -> None:
-        """Run what precedes the first step, and start what runs beside the steps."""
+        """Run what precedes the first step, and start background threads."""
         if self.program.setup:
             self._session.run((), {}, self.program.setup)
         if self.updates is not None:
@@ -262,9 +262,9 @@ class WorkerSession:
 
     @contextlib.contextmanager
     def traced(self) -> Iterator[StepTracer]:
-        """Context in which steps can be traced; no step may be in flight at either end.
+        """Context in which steps can be traced; no step may be in flight at its start or end.
 
-        Updates that repeat beside the steps are not traced.
+        Repeated background updates are not traced.
         """
         with StepTracer(self.program, self._traced_runs()) as tracer, contextlib.ExitStack() as restored:
             for name, value in (("_step", tracer.step), ("_tracer", tracer)):
@@ -310,7 +310,7 @@ class WorkerSession:
         if self._target == OWN_DEVICES:
             self._session.add(lookups(self._graph_def))
             return held_bytes(self._session, self._graph_def, self.program.task)
-        # A session with an update under way takes no more operations.
+        # A session in the middle of an update accepts no more operations.
         other = NamedSession(lookups(self._graph_def), self._target, self._config_of_another())
         try:
             return held_bytes(other, self._graph_def, self.program.task)
@@ -328,7 +328,7 @@ class WorkerSession:
         return run() if self._beside is None or not targets else self._beside.during(run)
 
     def update_notes(self) -> tuple[str, ...]:
-        """One sentence each on contributions that updates used and dropped; empty if all wait for all."""
+        """Sentences on contributions that updates used and dropped; empty if all wait for all."""
         notes = [] if self.updates is None else [self.updates.note()]
         if self.pace is not None and self.pace.dropped:
             notes.append(f"worker {self.program.task}: {self.pace.note()}")
@@ -354,7 +354,7 @@ class WorkerSession:
 def _calls(graph_def: tf.compat.v1.GraphDef) -> Iterator[str]:
     for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
         for node in nodes:
-            # A map of protos makes what it is asked for, and TensorFlow takes no attribute without a value.
+            # A map of protos creates missing keys on access, and TensorFlow rejects attributes without a value.
             compiled = "_XlaMustCompile" in node.attr and node.attr["_XlaMustCompile"].b
             if node.op in _CALLS and not compiled:
                 yield node.name

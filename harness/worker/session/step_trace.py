@@ -1,4 +1,4 @@
-"""Times of one traced step: workers' traces, put together and split by kind."""
+"""Times of one traced step: workers' traces, aligned and split by kind."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -65,9 +65,9 @@ class WorkerTrace:
 
 
 def together(traces: Sequence[WorkerTrace]) -> list[WorkerTrace]:
-    """Split collectives into waiting and transfer, which begins when the last worker has come.
+    """Split collectives into waiting and transfer, which begins when the last worker has arrived.
 
-    All times then count from the first worker's origin. Workers' clocks must agree, as those of one host do.
+    All times then count from the first worker's origin. Workers' clocks must agree, as on a single host.
     """
     traces = [_counted_from(trace, traces[0].origin_s) for trace in traces]
     begun_s: dict[str, float] = {}
@@ -111,7 +111,7 @@ def n_transfers(events: Iterable[TraceEvent]) -> int:
 
 
 def doubts(traces: Sequence[WorkerTrace]) -> str | None:
-    """Sentence on why a trace may be incomplete, None if it seems complete."""
+    """Sentence with the reason why a trace may be incomplete; None if it seems complete."""
     notes = []
     n_clocks = len({trace.clock for trace in traces})
     if n_clocks > 1:
@@ -123,7 +123,7 @@ def doubts(traces: Sequence[WorkerTrace]) -> str | None:
 
 
 def sees_no_kernels(traces: Sequence[WorkerTrace]) -> bool:
-    """True if a worker's step ran on GPUs and no kernel of theirs was traced."""
+    """True if a worker's step ran on GPUs, but no kernel was traced."""
     return any(
         any(map(GPU_DEVICE.match, trace.devices)) and not any(map(_TRACED_GPU.match, trace.devices))
         for trace in traces
@@ -131,7 +131,7 @@ def sees_no_kernels(traces: Sequence[WorkerTrace]) -> bool:
 
 
 def split_pieces(event: TraceEvent) -> list[TraceEvent]:
-    """Waiting and moving part of a transfer; any other event unchanged."""
+    """Waiting and transfer part of a transfer; any other event unchanged."""
     if event.kind != "transfer" or event.ready_s is None or event.ready_s <= event.start_s:
         return [event]
     ready_s = min(event.ready_s, event.end_s)
@@ -165,7 +165,7 @@ def summary(traces: Sequence[WorkerTrace]) -> TracedTimes:
 
 
 def _shares(trace: WorkerTrace) -> dict[Kind, float]:
-    """Seconds of each kind, without time that an earlier kind covers."""
+    """Seconds of each kind, without time covered by an earlier kind."""
     until_s = [0.0, *(_covered_s(trace, _ORDER[: k + 1]) for k in range(len(_ORDER)))]
     return {kind: until_s[k + 1] - until_s[k] for k, kind in enumerate(_ORDER)}
 

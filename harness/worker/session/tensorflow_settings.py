@@ -14,7 +14,7 @@ from strategies.topology import task_device
 v1 = tf.compat.v1
 
 OWN_DEVICES = ""
-"""Target of a session with devices of its own, whose steps are spared the work of a server."""
+"""Target of a session with its own devices, whose steps avoid the overhead of a server."""
 
 
 def start_server(
@@ -28,14 +28,14 @@ def start_server(
         n_inter_op: threads shared by all servers of a process, set by the first; 0 takes one per core.
     """
     config = _with_devices(v1.ConfigProto(inter_op_parallelism_threads=n_inter_op), n_devices)
-    # The server resolves collectives with its own setting; with the session's alone every member waits.
+    # The server resolves collectives with its own setting; with only the session's, every member waits.
     config.experimental.collective_group_leader = task_device(0)
     cluster = tf.train.ClusterSpec({"worker": list(addresses)})
     return tf.distribute.Server(cluster, job_name="worker", task_index=task, config=config)
 
 
 def n_threads_for_waits(n_waiting: int) -> int:
-    """Threads for operations if some block while they wait: those, and one per core."""
+    """Number of threads for operations if some of them block while waiting: those, and one per core."""
     return len(os.sched_getaffinity(0)) + n_waiting
 
 
@@ -73,7 +73,7 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
     config = v1.ConfigProto(allow_soft_placement=True)
     if target == OWN_DEVICES:
         _with_devices(config, program.n_devices)
-        # If only gradients are waited for, everything was handed over, and nothing else needs the thread.
+        # If only gradients are waited for, everything was sent, and nothing else needs the thread.
         if program.n_waiting > 1:
             config.use_per_session_threads = True
             config.inter_op_parallelism_threads = n_threads_for_waits(program.n_waiting)
@@ -81,19 +81,19 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
         config.device_filters.extend(program.device_filters)
     rewrites = config.graph_options.rewrite_options
     if use is not Use.MANY_STEPS:
-        # A second pass and searches for memory and layout cost more than a few steps.
+        # A second pass, and searches for memory and layout, cost more than a few steps.
         rewrites.meta_optimizer_iterations = RewriterConfig.ONE
         rewrites.memory_optimization = RewriterConfig.NO_MEM_OPT
         rewrites.layout_optimizer = RewriterConfig.OFF
     if use is Use.AS_WRITTEN:
         rewrites.disable_meta_optimizer = True
     if program.step.steps_per_run is not None:
-        # Whole programs are functions that a loop calls; to inline some thousand nodes there takes minutes.
-        # Without that alone, other optimizers leave a branch in a loop with handles of outside the loop.
+        # Whole programs are functions that a loop calls; inlining some thousand nodes there takes minutes.
+        # With only that, other optimizers leave a branch in a loop with handles from outside the loop.
         rewrites.disable_meta_optimizer = True
     if use is Use.PARTS_OF_STEPS:
-        # A run of a part of the step has unused reads. TensorFlow's
-        # optimizer of dependencies drops them, and with them the assignments that only they wait for.
+        # A run of a part of the step has unused reads. TensorFlow's dependency optimizer drops them, and with them
+        # the assignments that only they wait for.
         rewrites.dependency_optimization = RewriterConfig.OFF
     if program.group_leader is not None:
         config.experimental.collective_group_leader = program.group_leader
@@ -101,7 +101,7 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
 
 
 def listed_devices(program: Program, target: str) -> list[str]:
-    """Names of all devices that a program's session has."""
+    """Names of all devices of a program's session."""
     config = session_config(program, Use.PARTS_OF_STEPS, target)
     with v1.Session(target, graph=tf.Graph(), config=config) as session:
         return [device.name for device in session.list_devices()]

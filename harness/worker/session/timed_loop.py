@@ -1,4 +1,4 @@
-"""Timed loop inside a worker: prepared callable, batches, injected faults, a timestamp or two per step."""
+"""Timed loop of a worker: prepared callable, batches, injected faults, one or two timestamps per step."""
 
 import contextlib
 import gc
@@ -38,10 +38,9 @@ class StepTimes:
 
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Context without garbage collection; collects before.
+    """Context without garbage collection, after a full one.
 
-    Objects that exist by then are left out of later collections, which would scan all of TensorFlow between
-    windows.
+    Existing objects are excluded from later collections, which would scan all of TensorFlow between windows.
     """
     was_enabled = gc.isenabled()
     gc.collect()
@@ -55,7 +54,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 def in_turn(feeds: Sequence[Batch], first: int) -> Iterator[Batch]:
-    """Staged batches in turn without end, starting with that of step `first`."""
+    """Endless iterator over staged batches in turn, starting with that of step `first`."""
     return itertools.islice(itertools.cycle(feeds), first % len(feeds), None)
 
 
@@ -94,7 +93,7 @@ def run_loops(
 
 
 def runs_of(batches: Iterator[Batch], steps_per_run: int) -> Iterator[list[Batch]]:
-    """Batches in groups of one run, without end."""
+    """Endless iterator over groups of batches for one run each."""
     while True:
         yield list(itertools.islice(batches, steps_per_run))
 
@@ -192,5 +191,5 @@ def _acts(fault: Fault, step: int) -> bool:
 def _apply_fault(fault: Fault) -> None:
     if fault.kind == "dead":
         os.kill(os.getpid(), signal.SIGKILL)
-    # The fault itself: this worker is slow.
+    # The fault: this worker is slow.
     time.sleep(fault.delay_ms / 1000)

@@ -1,10 +1,10 @@
-"""Events of a step and the kind of each, from TensorFlow's tracing and the workers' own transport.
+"""Events of a step by kind, from TensorFlow's tracing and the workers' own transport.
 
-TensorFlow lists a GPU's work in rows of its own, on the host's wall clock, start and length cut to whole
+TensorFlow lists a GPU's work in separate rows, on the host's wall clock, with start and length cut to whole
 microseconds: kernels as `/device:GPU:0/stream:13`, copies as `/device:GPU:0/stream:14<MemcpyH2D>`, memory
-that is set and the tracer's own work as `/device:GPU:0/stream:`, and threads that wait for the GPU as
-`/device:GPU:0/sync`. `stream:all` and `memcpy` list kernels and copies once more. Rows of the device itself,
-`/job:worker/replica:0/task:0/device:GPU:0`, are the time in which the host prepares and launches operations.
+initialisation and the tracer's own work as `/device:GPU:0/stream:`, and threads that wait for the GPU as
+`/device:GPU:0/sync`. `stream:all` and `memcpy` repeat kernels and copies. Rows of the device itself,
+`/job:worker/replica:0/task:0/device:GPU:0`, show the host preparing and launching operations.
 
 Source:
     TensorFlow 2.21, core/profiler/convert/xplane_to_step_stats.cc.
@@ -26,7 +26,7 @@ from harness.worker.transport.exchange import Moved
 
 
 _RING = "ring"
-# Each ends when another worker, or what runs beside the step, has come so far.
+# Each ends when another worker, or a background run, has reached the same point.
 _WAITING_OPS = frozenset(
     (
         "AccumulatorTakeGradient",
@@ -38,20 +38,20 @@ _WAITING_OPS = frozenset(
     )
 )
 _OP = re.compile(r" = (\w+)\(")
-# As in `[48B] [0.48Mb/s] edge_29_dense/kernel/read from /job:worker/… to /job:worker/…`.
+# Such as `[48B] [0.48Mb/s] edge_29_dense/kernel/read from /job:worker/… to /job:worker/…`.
 _TRANSFER = re.compile(r"(?:edge_\d+_)?(\S+) from (\S+) to (\S+)$")
 _DEVICE = re.compile(r"/job:\w+/replica:\d+/(task:\d+)/(?:device:)?(.*)$")
 _GPU_ROW = re.compile(r"/device:(?P<gpu>GPU:\d+)/(?P<row>stream:(?P<id>\d*)(?:<(?P<copy>\w+)>)?|sync)$")
-# As in `ncclDevKernel_AllReduce_Sum_f32_RING_LL(…) regs:96 …`.
+# Such as `ncclDevKernel_AllReduce_Sum_f32_RING_LL(…) regs:96 …`.
 _NCCL = re.compile(r"nccl\w*Kernel")
 _COPIED = re.compile(r"\bsize:(\d+)")
-# They end when what another device of the task computes has been copied, which has an event of its own.
+# They end once a result of another device of the task is copied, which is a separate event.
 _RECEIVING_OPS = frozenset(("_Recv", "_HostRecv"))
 _RANK = re.compile(r"\breplica_\d+\b")
 
 
 class _Row(NamedTuple):
-    """An operation, kernel or transfer as TensorFlow lists it, with times from an origin."""
+    """An operation, kernel or transfer in TensorFlow's listing, with times from an origin."""
 
     device: str
     node: NodeExecStats
@@ -102,7 +102,7 @@ def operations(
 
 
 def devices(metadata: Sequence[tf.compat.v1.RunMetadata]) -> tuple[str, ...]:
-    """TensorFlow's names of the devices on which anything of a step ran, in order.
+    """TensorFlow's names of the devices used by a step, in order.
 
     A GPU is listed by its task's device, on which operations ran, and as `/device:GPU:0` if kernels or copies
     were traced.
@@ -128,7 +128,7 @@ def transfers(moved: Sequence[Moved], *, origin_ns: int) -> Iterator[TraceEvent]
 
 
 def _row(device: str, node: NodeExecStats, origin_ns: int) -> _Row:
-    # GPUs' work and transfers are in microseconds alone; since 1970 float64 has no fractions of them.
+    # GPUs' work and transfers have microseconds only; as seconds since 1970, float64 would lose fractions.
     start_ns = (node.all_start_nanos or 1000 * node.all_start_micros) - origin_ns
     length_ns = node.all_end_rel_nanos or 1000 * node.all_end_rel_micros
     return _Row(device, node, start_ns / 1e9, (start_ns + length_ns) / 1e9)
@@ -179,9 +179,9 @@ def _by_host(event: TraceEvent, blocked: Sequence[TraceEvent], *, in_kernels: bo
 
 
 def _on_gpus(rows: Iterable[_Row]) -> Iterator[TraceEvent]:
-    """Kernels, copies and other rows of GPUs, by their starts.
+    """Kernels, copies and other rows of GPUs, by start.
 
-    NCCL's kernels are matched by how many of their name came before on the same GPU.
+    NCCL's kernels are matched by their index among kernels of the same name on the GPU.
     """
     n_before: Counter[tuple[str, str]] = Counter()
     for row in sorted(rows, key=lambda row: row.start_s):
@@ -211,7 +211,7 @@ def _kind_on_gpu(gpu: re.Match[str], node: NodeExecStats) -> Kind:
         return "copy"
     if gpu["id"]:
         return "transfer" if _NCCL.match(node.timeline_label) else "compute"
-    # The tracer's own work has no operation's name.
+    # The tracer's own work has no operation name.
     is_set = ":" in node.node_name or node.node_name.startswith(("Memset", "CudaGraph"))
     return "compute" if is_set and gpu["row"] != "sync" else "part"
 
@@ -225,7 +225,7 @@ def _transfer(row: _Row, made_s: Mapping[str, float]) -> TraceEvent:
         row=f"{device} receives",
         name=name,
         op=node.node_name,
-        # A buffer is a piece of what a collective moves.
+        # A buffer is a piece of a collective's data.
         kind="transfer" if node.node_name == "RecvTensor" else "part",
         start_s=row.start_s,
         end_s=row.end_s,

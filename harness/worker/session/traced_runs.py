@@ -1,4 +1,4 @@
-"""Traced steps of a session, and their operations with times, bytes and peers."""
+"""Traced steps of a session: operations with times, bytes and peers."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Protocol, Self, TypeVar
@@ -66,7 +66,7 @@ class RunsInSession:
         self._session = session
         self._fed = tuple(fed)
         self._task = task
-        # One that is prepared anew has its graph built, and compiled, anew.
+        # A newly prepared run has its graph built, and compiled, anew.
         self._prepared: dict[Hashable, Traced] = {}
 
     def run(
@@ -82,12 +82,12 @@ class RunsInSession:
             self._prepared[key] = self._session.traced(fed, fetches, targets, options)
         values, metadata = self._prepared[key](*feeds)
         for device in metadata.step_stats.dev_stats:
-            # The clock offset that workers measured.
+            # Offset of the clock, as measured by the workers.
             device.device = device.device.replace(_OWN, task_device(self._task))
         return values, metadata
 
     def close(self) -> None:
-        """The session is the caller's."""
+        """Do nothing: the session belongs to the caller."""
 
 
 class TracedRuns(Protocol):
@@ -107,7 +107,7 @@ class TracedRuns(Protocol):
         """
 
     def close(self) -> None:
-        """Close what was opened for the runs."""
+        """Close the resources of the runs."""
 
 
 class StepTracer:
@@ -164,7 +164,7 @@ class StepTracer:
 
 Item = TypeVar("Item")
 
-# One message between servers ends at 2 GB, and what is under way is held twice.
+# A message between servers is limited to 2 GB, and data in transit is in memory twice.
 RUN_BYTES = 256 << 20
 
 
@@ -173,7 +173,7 @@ def byte_groups(
 ) -> Iterator[list[Item]]:
     """Items in order, in groups of at most `limit` bytes; a larger item is a group by itself.
 
-    Items are read when their group needs them, so that one group is in memory at a time.
+    Items are read when their group is needed, so that only one group is in memory at a time.
     """
     group: list[Item] = []
     total = 0

@@ -1,4 +1,4 @@
-"""Threads beside a worker's steps: updates, late steps, and work done once per step."""
+"""Background threads of a worker's steps: updates, late steps, and work done once per step."""
 
 import threading
 from collections import Counter
@@ -64,7 +64,7 @@ class UpdateLoop:
         return f"contributions in an update: of {sum(n for _, n in counts)} updates {times or 'none'}"
 
     def end(self) -> None:
-        """Expect the session to close next, so that its end is no failure."""
+        """Mark the session as about to close, so that its end is not a failure."""
         self._ending = True
 
     def join(self) -> None:
@@ -111,7 +111,7 @@ class Pace:
         return self._ahead > 0
 
     def skipped(self) -> Sequence[Array] | None:
-        """Losses of a step that is over already, None if it must be made."""
+        """Losses of a step that is already over; None if it must be run."""
         if not self.is_ahead:
             return None
         self._ahead -= 1

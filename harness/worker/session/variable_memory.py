@@ -10,21 +10,21 @@ from harness.worker.session.named_session import NamedSession
 
 v1 = tf.compat.v1
 Holdings: TypeAlias = Mapping[tuple[int, str], int]
-"""(Task, name) of each variable that has a value → its bytes."""
+"""(Task, name) of each variable with a value → its bytes."""
 
 _LOOKUPS = "held-bytes"
 
 
 def lookups(graph_def: tf.compat.v1.GraphDef) -> tf.compat.v1.GraphDef:
-    """Nodes that return if each variable of a graph has a value, and its shape; see `held_bytes`."""
+    """Nodes that return whether each variable of a graph has a value, and its shape; see `held_bytes`."""
     graph = v1.GraphDef(versions=graph_def.versions)
     for node in _handles(graph_def):
         handle = graph.node.add()
         handle.CopyFrom(node)
         handle.name = f"{_LOOKUPS}/{node.name}"
         handle.attr["shared_name"].s = _resource(node).encode()
-        handle.attr.pop("_class", None)  # names a node that may not be here
-        del handle.input[:]  # it takes nothing, and what it waits for may not be here
+        handle.attr.pop("_class", None)  # a name of a node that may not exist here
+        del handle.input[:]  # it has no inputs, and its dependencies may not exist here
         for part, op in (("has-value", "VarIsInitializedOp"), ("shape", "VariableShape")):
             shape_node = graph.node.add(
                 name=f"{handle.name}/{part}", op=op, input=[handle.name], device=node.device
@@ -75,5 +75,5 @@ def _resource(handle: tf.compat.v1.NodeDef) -> str:
 
 def _place(handle: tf.compat.v1.NodeDef, task: int) -> tuple[int, str]:
     named = tf.DeviceSpec.from_string(handle.device).task
-    # One name may mean a variable on each of several devices.
+    # One name may refer to a variable on each of several devices.
     return task if named is None else named, f"{handle.device} {_resource(handle)}"

@@ -1,1 +1,1 @@
-"""Transport between workers outside of TensorFlow: a ring, and the session's end of it."""
+"""Transport between workers outside TensorFlow: a ring, and its interface to a session."""

@@ -1,4 +1,4 @@
-"""The worker's end of what all workers move together: vectors come and go while a thread moves them."""
+"""A worker's interface to transfers between all workers, which a thread makes in the background."""
 
 import queue
 import sys
@@ -17,7 +17,7 @@ from harness.worker.transport.tcp_ring import Ring, RingError, Vector
 from strategies.ir.train_graph import BEFORE_ALL, Transfer
 
 _WIRES: Mapping[str, np.dtype[Any]] = {"bfloat16": np.dtype(ml_dtypes.bfloat16)}
-_ALIGNMENT_BYTES = 64  # TensorFlow takes arrays so aligned as they are and copies others
+_ALIGNMENT_BYTES = 64  # TensorFlow uses arrays with this alignment in place, and copies others
 _END_S = 10.0
 
 
@@ -75,7 +75,7 @@ class Exchange:
         return calls
 
     def close(self) -> None:
-        """End the transfers and wake their waiters."""
+        """End the transfers and wake threads that wait for them."""
         self._transport.close()
         for queue_in in self._queues_in.values():
             queue_in.put(None)
@@ -148,7 +148,7 @@ class Exchange:
     ) -> list[Vector]:
         sizes = list(zip(lengths, dtypes, strict=True))
         if transfer.level == BEFORE_ALL:
-            # Parts of other owners are here for one step only, or they would stay here too.
+            # Parts of other owners are here for one step only, and must be dropped after it.
             return [_aligned(_store(n * dtype.itemsize), n, dtype) for n, dtype in sizes]
         return [self._pools[transfer, k].free(n, dtype) for k, (n, dtype) in enumerate(sizes)]
 
@@ -176,9 +176,9 @@ def _giver(queue_in: "queue.SimpleQueue[Sequence[Vector] | None]") -> Callable[.
 
 
 class _Pool:
-    """Memory for received vectors, reused when nothing else references it.
+    """Memory for received vectors, reused once nothing else references it.
 
-    New memory costs page faults. TensorFlow takes a vector as it is, and a step may keep it as the value of a
+    New memory costs page faults. TensorFlow uses a vector in place, and a step may keep it as the value of a
     variable.
     """
 
@@ -188,10 +188,10 @@ class _Pool:
     def free(self, length: int, dtype: np.dtype[Any]) -> Vector:
         n_bytes = length * dtype.itemsize
         for i in range(len(self._stores)):
-            # Held by the list and by the call's own argument; vectors hold it too.
+            # References by the list and by the call's own argument; vectors have another one.
             if sys.getrefcount(self._stores[i]) == 2:
                 if self._stores[i].nbytes < n_bytes + _ALIGNMENT_BYTES:
-                    # If lengths change each time, the next may be a little longer.
+                    # If lengths change each time, the next vector may be a little longer.
                     self._stores[i] = _store(n_bytes * 5 // 4)
                 return _aligned(self._stores[i], length, dtype)
         self._stores.append(_store(n_bytes))

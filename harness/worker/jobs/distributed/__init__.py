@@ -1,1 +1,1 @@
-"""Jobs of processes under TensorFlow's own strategies: of rivals, and of replicas that compile our graphs."""
+"""Jobs for TensorFlow's own strategies as baselines, and for replicas that compile our graphs."""

@@ -1,7 +1,7 @@
-"""Job of a process whose TPU replicas compile a rewritten step, since no session can run it.
+"""Job of a process whose TPU replicas compile a rewritten step, because no session can run it.
 
 TensorFlow's TPUStrategy provides devices, variables and sums between replicas; the computation is the plan's
-own graph. All other jobs are those of a session.
+own graph. The other jobs are the same as with sessions.
 """
 
 import time

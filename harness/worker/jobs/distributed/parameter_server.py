@@ -1,6 +1,6 @@
-"""Jobs of processes under TensorFlow's ParameterServerStrategy; all others are those of a session.
+"""Jobs of processes under TensorFlow's ParameterServerStrategy; the others are the same as with sessions.
 
-Each process serves a worker and, the first ones, a parameter server. Task 0's process is also the
+Each process serves a worker and, in the first ones, a parameter server. Task 0's process is also the
 coordinator: it builds the workload, and schedules and counts all steps.
 """
 
@@ -99,7 +99,7 @@ def open_coordinated(
 
 
 class CoordinatorSession(StepSession):
-    """Steps of all workers in their coordinator, which has the one copy of each variable."""
+    """Steps of all workers in their coordinator, which has the only copy of each variable."""
 
     def __init__(
         self, step: "CoordinatedStep", copies: "DistributedCopies", n_workers: int, *, is_sum: bool
@@ -117,7 +117,7 @@ class CoordinatorSession(StepSession):
         return [self.loop([feeds], 1, 0).losses[0]]
 
     def loop(self, feeds: Sequence[Batch], n_steps: int, first: int) -> StepTimes:
-        """Make one closure for each worker and step; a step's loss is that of all of its closures."""
+        """Schedule a closure for each worker and step; a step's loss combines those of its closures."""
         if first == 0:
             self._step.feed(feeds)
         with no_garbage_collection():
