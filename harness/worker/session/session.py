@@ -354,7 +354,7 @@ class WorkerSession:
 def _calls(graph_def: tf.compat.v1.GraphDef) -> Iterator[str]:
     for nodes in (graph_def.node, *(function.node_def for function in graph_def.library.function)):
         for node in nodes:
-            # A map of protos creates missing keys on access, and TensorFlow rejects attributes without a value.
+            # A map of protos creates missing keys on access, and TensorFlow rejects empty attributes.
             compiled = "_XlaMustCompile" in node.attr and node.attr["_XlaMustCompile"].b
             if node.op in _CALLS and not compiled:
                 yield node.name

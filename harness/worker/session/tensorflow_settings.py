@@ -92,8 +92,8 @@ def session_config(program: Program, use: Use, target: str) -> tf.compat.v1.Conf
         # With only that, other optimizers leave a branch in a loop with handles from outside the loop.
         rewrites.disable_meta_optimizer = True
     if use is Use.PARTS_OF_STEPS:
-        # A run of a part of the step has unused reads. TensorFlow's dependency optimizer drops them, and with them
-        # the assignments that only they wait for.
+        # A run of a part of the step has unused reads. TensorFlow's dependency optimizer drops them, and
+        # with them the assignments that only they wait for.
         rewrites.dependency_optimization = RewriterConfig.OFF
     if program.group_leader is not None:
         config.experimental.collective_group_leader = program.group_leader

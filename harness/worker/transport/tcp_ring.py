@@ -17,7 +17,7 @@ GREETING_S = 5.0
 
 
 class RingError(Exception):
-    """A neighbour in the ring did not come, or has gone."""
+    """A neighbour in the ring did not connect, or has gone."""
 
 
 def listen(host: str) -> socket.socket:
@@ -32,7 +32,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 def connected(address: str, greeting: bytes) -> socket.socket:
-    """A connection to the next worker, which has been greeted."""
+    """Connection to the next worker, after the greeting."""
     host, _, port = address.rpartition(":")
     with contextlib.ExitStack() as unless_greeted:
         try:
@@ -49,7 +49,7 @@ def connected(address: str, greeting: bytes) -> socket.socket:
 
 
 def accepted(listener: socket.socket, greeting: bytes, address: str) -> socket.socket:
-    """Connection of the previous worker; others are rejected."""
+    """Connection from the previous worker; other peers are rejected."""
     listener.settimeout(CONNECT_S)
     while True:
         try:
@@ -101,7 +101,7 @@ class Flow:
         self.ready_bytes = min(self.ready_bytes + n_bytes, self._n_unsent)
 
     def send(self) -> None:
-        """Send as much as the connection takes now."""
+        """Send as much as the connection accepts now."""
         while self.ready_bytes:
             segment = self._rest[0]
             try:
@@ -124,7 +124,7 @@ def as_bytes(vector: Vector) -> memoryview:
     return vector.view(np.uint8).data
 
 
-# Still in a core's cache when they are weighed or rounded; fewer cost more calls than they save.
+# Still in a core's cache when scaled or rounded; smaller pieces cost more calls than they save.
 VALUES_ADDED_AT_ONCE = 1 << 16
 # With two workers, each sums all of a short vector: same bytes, one round less, more additions.
 SWAPPED_BYTES = 1 << 20
@@ -283,7 +283,7 @@ class Ring:
         return wholes, self._sent(flow)
 
     def close(self) -> None:
-        """End the connections; a sum under way in another thread fails."""
+        """Close the connections; a sum in progress in another thread fails."""
         for connection in (self._next, self._previous):
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
@@ -357,7 +357,7 @@ class Ring:
             flow.allow(n_bytes)
 
     def _arrived(self, into: memoryview, flow: Flow) -> int:
-        """Receive at least one byte, and send what can be sent in the meantime."""
+        """Receive at least one byte, and send as much as possible in the meantime."""
         while True:
             flow.send()
             try:
@@ -385,7 +385,7 @@ class Ring:
 
 
 def _add(own: Vector, received: Vector, factor: float) -> None:
-    """Put the sum times the factor in place of what came; it is made in the type of a worker's own values."""
+    """Replace received values by the scaled sum, computed in the dtype of the worker's own values."""
     if received.dtype == own.dtype:
         np.add(own, received, out=received)
         if factor != 1.0:
