@@ -1,5 +1,5 @@
-"""Capture: the user's single-device step runs once, traced, with gradients and updates marked.
+"""Capture: trace the user's single-device step once, with gradients and updates marked.
 
-A step and the structure of its batch come in; a `TrainGraph` with initial values goes out. It replaces
-functions of TensorFlow and Keras while it traces, and nothing outlives the trace.
+Input: a step and the structure of its batch. Output: a `TrainGraph` with initial values. While it traces it
+replaces functions of TensorFlow and Keras, and restores all of them afterwards.
 """

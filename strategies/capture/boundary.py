@@ -25,10 +25,10 @@ TARGET_PREFIX = "gradient_target"
 
 @dataclass(slots=True)
 class TargetRecorder:
-    """Collects the target of each gradient call, without its loss scale.
+    """Records the target of each gradient call, without its loss scale.
 
     Attributes:
-        targets: gradient call → node of its target, if that is a loss.
+        targets: gradient call → node of its target, if the target is a loss.
     """
 
     targets: dict[int, str] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class TargetRecorder:
         self._scaled.clear()
 
     def record(self, call: int, target: object, weights: object) -> None:
-        """Remember the target of a gradient call; weighted targets are no loss of the step."""
+        """Record the target of a gradient call; weighted targets are not a loss of the step."""
         loss = self.loss_of(target, weights)
         if loss is not None:
             with tf.name_scope(""):
@@ -87,12 +87,12 @@ _GRADIENTS_OF_V1 = tf.compat.v1.train.Optimizer.compute_gradients.__globals__["g
 
 @dataclass(frozen=True, slots=True)
 class BoundaryMark:
-    """One gradient at the boundary, made by gradient call number `call`.
+    """One gradient at the boundary, taken by gradient call number `call`.
 
     Attributes:
-        handle: the variable's resource handle, by identity.
+        handle: resource handle of the variable, compared by identity.
         values: identity node of the dense gradient, or of a sparse one's rows.
-        indices: identity node of the row ids, None when dense.
+        indices: identity node of the row ids, None for a dense gradient.
     """
 
     call: int
@@ -106,18 +106,18 @@ class BoundaryMark:
 
 @dataclass(slots=True)
 class BoundaryRecorder:
-    """Collects gradients with respect to trainables, and the optimizers that apply them.
+    """Records gradients with respect to trainables, and the optimizers that apply them.
 
     Attributes:
-        loss: tensor of the loss in the trace, None if the step returns none.
-        results: place → tensor that a whole step returns beside its loss.
-        not_fetched: places of returned values that are no dense tensors.
-        n_examples: in the trace's batch, None for a free axis.
-        created: Keras variables that tracing made (metrics); TensorFlow's names for them may differ from
+        loss: name of the loss tensor in the trace, None if the step returns no loss.
+        results: position → tensor that a whole step returns in addition to its loss.
+        not_fetched: positions of returned values that are not dense tensors.
+        n_examples: examples in the trace's batch, None for a free axis.
+        created: Keras variables created while tracing (metrics); TensorFlow's names for them may differ from
             their paths.
-        carried: variables with a row per example, such as the state of a stateful layer.
+        carried: variables with one row per example, such as the state of a stateful layer.
         vectorized: variable and user's line of each gradient taken inside a vectorized map.
-        failure: first error, kept because autograph rewrites errors that pass through it.
+        failure: first error, recorded because autograph rewrites errors that pass through it.
     """
 
     n_examples: int | None = None
@@ -269,14 +269,14 @@ def hooked_gradients(tape_hook: Hook, graph_hook: Hook) -> Iterator[None]:
 
 
 def _in_vectorized_map(graph: tf.Graph) -> bool:
-    """Return True while operations are made for one row, as in `tf.vectorized_map`."""
+    """True while operations are created for a single row, as in `tf.vectorized_map`."""
     scope = graph.get_name_scope().rpartition("loop_body")
     row_number = f"{scope[0]}{scope[1]}{scope[2].partition('/')[0]}/PlaceholderWithDefault"
     return bool(scope[1]) and any(op.name == row_number for op in graph.get_operations())
 
 
 def _dense_shape(source: "tf.Variable | keras.Variable", gradient: tf.IndexedSlices) -> tf.Tensor | None:
-    """Static shape of a sparse gradient, so that its update need not read one from forward."""
+    """Static shape of a sparse gradient, so that its update need not read it from the forward pass."""
     shape = gradient.dense_shape
     if shape is None or not (known := raw_variable(source).shape).is_fully_defined():
         return shape
@@ -289,7 +289,7 @@ def boundary_slug(variable: "tf.Variable | keras.Variable") -> str:
 
 
 def raw_variable(variable: "tf.Variable | keras.Variable") -> tf.Variable:
-    """The tf.Variable behind a keras.Variable, or the variable itself."""
+    """tf.Variable of a keras.Variable, or the variable itself."""
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 
@@ -299,5 +299,5 @@ def variable_name(variable: "tf.Variable | keras.Variable") -> str:
 
 
 def is_trainable(source: object) -> bool:
-    """Return True if gradients with respect to `source` can cross the boundary."""
+    """True if gradients with respect to `source` can cross the boundary."""
     return isinstance(source, tf.Variable | keras.Variable) and bool(source.trainable)

@@ -24,7 +24,7 @@ from strategies.tf_bridge.snippet import static_specs
 
 
 def rows_per_example(step: TracedStep) -> dict[str, float]:
-    """Variable → rows of its sparse gradient per example, where static shapes say so."""
+    """Variable → rows of its sparse gradient per example, if static shapes determine them."""
     indices = {mark.indices for mark in step.marks if mark.indices is not None}
     sizes = {part.shape.dims[0] for part in step.batch if part.shape.dims}
     if not indices or len(sizes) != 1:
@@ -70,12 +70,12 @@ class Captured:
     """A captured step.
 
     Attributes:
-        initial: variable → its value before the first step.
-        variables: name → the user's variable; captured constants have none.
-        returns_loss: the step's loss is the tensor that the user's step returns.
-        rows_per_example: variable → rows of its sparse gradient per example, where static shapes say so.
-        scales_loss: an optimizer unscales gradients and skips those that are not finite.
-        lines: node → the line of the user's file that made it.
+        initial: variable → value before the first step.
+        variables: name → variable of the user; captured constants have none.
+        returns_loss: True if the step's loss is the tensor that the user's step returns.
+        rows_per_example: variable → rows of its sparse gradient per example, if static shapes determine them.
+        scales_loss: True if an optimizer unscales gradients and skips those that are not finite.
+        lines: node → line of the user's file that created it.
     """
 
     step: TrainGraph
@@ -100,11 +100,14 @@ def capture(
         step: loss, variables and optimizer, or a `tf.function` that trains and returns the scalar loss,
             alone, under the key `loss` of a mapping, or first of several results.
         element_spec: structure of `tf.TensorSpec` of one example, without the batch axis.
-        replica_batch: examples in each shard if all are equal, for a model that needs a fixed batch.
-        compiled_rules: name of forward state → its rule from a capture with a free batch axis. With them the
-            trace has the shards' batch size and known shapes, as XLA needs; counts of examples look constant.
+        replica_batch: examples per shard if all shards are equal, for a model with a fixed batch size; None
+            otherwise.
+        compiled_rules: name of forward state → its rule in a capture with a free batch axis. If given, the
+            trace has the shards' batch size and known shapes, as XLA requires; counts of examples then look
+            constant.
     Raises:
-        CaptureError: no gradient that it uses, no scalar loss, inseparable parts, or a call of Python.
+        CaptureError: the step uses no gradient, has no scalar loss or inseparable parts, or calls Python
+            code.
     """
     body = body_of(step)
     traced = trace(body, element_spec, replica_batch=replica_batch, compilable=compiled_rules is not None)
@@ -131,7 +134,7 @@ def capture(
 
 @contextmanager
 def _naming_vectorized(traced: Trace) -> Iterator[None]:
-    """Blame per-row gradients for a step that cannot be captured."""
+    """Name per-row gradients as the cause of a failed capture."""
     try:
         yield
     except CaptureError as error:
@@ -157,7 +160,7 @@ def _naming_lines(traced: Trace) -> Iterator[None]:
 
 
 def declared_variables(step: CapturableStep | Callable[[object], tf.Tensor]) -> list[AnyVariable]:
-    """Variables that a step itself names."""
+    """Variables that a step itself declares."""
     if isinstance(step, CapturableStep):
         return [*step.variables, *step.optimizer.variables]
     return []
@@ -168,7 +171,7 @@ def _reduction(step: CapturableStep | Callable[[object], tf.Tensor]) -> Reductio
 
 
 def _check_travels(graph: Graph) -> None:
-    """Refuse what only this process could run."""
+    """Refuse operations that only this process could run."""
     bodies = [("", graph.nodes), *((f"{f.name}/", f.nodes) for f in graph.functions.values())]
     for within, node in ((within, node) for within, nodes in bodies for node in nodes):
         if node.op in _PYTHON_OPS:

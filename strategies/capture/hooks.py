@@ -23,11 +23,11 @@ def replaced(
     *,
     is_converted: bool = False,
 ) -> Iterator[None]:
-    """Replace an attribute for the duration; an inherited one is inherited again afterwards.
+    """Replace an attribute within the context; an inherited attribute is inherited again afterwards.
 
     Args:
-        hook: original function → its replacement.
-        is_converted: let autograph convert the original; the hook must carry the original's name.
+        hook: function from the original function to its replacement.
+        is_converted: True if autograph may convert the original; the hook must then have the original's name.
     """
     original = getattr(owner, name)
     own = name in vars(owner)
@@ -77,11 +77,11 @@ Moments = tuple[tf.Tensor, tf.Tensor]
 
 @dataclass(slots=True)
 class StatisticsRecorder:
-    """Collects the means that Keras's BatchNormalization takes over examples.
+    """Records the means over examples that Keras's BatchNormalization computes.
 
     Attributes:
-        own: path of a layer whose means cannot be marked → why.
-        synchronized: paths of layers whose author asks for means over all replicas' examples.
+        own: path of a layer whose means cannot be marked → reason.
+        synchronized: paths of layers whose author requests means over all replicas' examples.
     """
 
     marks: list[Statistic] = field(default_factory=list)
@@ -138,7 +138,7 @@ class StatisticsRecorder:
         return hooked_moments
 
     def _marked_moments(self, layer: str, x: tf.Tensor, axes: Sequence[int], *, keepdims: bool) -> Moments:
-        """`tf.nn.moments` with both means marked; the variance is about the marked mean."""
+        """`tf.nn.moments` with both means marked; the variance is computed around the marked mean."""
         mean = self._marked(layer, "mean", tf.reduce_mean(x, axes, keepdims=True))
         deviations = tf.math.squared_difference(x, tf.stop_gradient(mean))
         variance = self._marked(layer, "variance", tf.reduce_mean(deviations, axes, keepdims=True))
@@ -177,7 +177,7 @@ class StatisticsRecorder:
 
 
 class FixedBatchError(CaptureError):
-    """A layer takes batches of `n_examples` only, and a trace gave it others."""
+    """A layer that supports only batches of `n_examples` got others in a trace."""
 
     def __init__(self, layer: str, n_examples: int) -> None:
         super().__init__(f"layer {layer!r} takes batches of {n_examples} examples only")
@@ -201,12 +201,13 @@ def requiring_batch(
     refuse: Callable[[CaptureError], object],
     carries: Callable[[Sequence[keras.Variable]], object],
 ) -> Callable[..., object]:
-    """Wrap `Layer.__call__` to refuse a batch size that the layer does not take.
+    """Wrap `Layer.__call__` to refuse a batch size that the layer does not support.
 
     Args:
-        n_examples: in the trace's batch, None for a free axis; unknown sizes are then refused as well.
-        refuse: raises.
-        carries: receives variables that keep something of each example for the next step.
+        n_examples: examples in the trace's batch, None for a free axis; unknown sizes are then refused as
+            well.
+        refuse: function that raises the error.
+        carries: function that receives variables with state of each example for the next step.
     """
 
     @functools.wraps(call)

@@ -1,4 +1,4 @@
-"""Captured tensors and lookup tables as nodes; large constants travel beside the graph."""
+"""Captured tensors and lookup tables as nodes; large constants are kept outside the graph."""
 
 import gc
 from collections.abc import Iterator, Mapping
@@ -34,17 +34,17 @@ def constant_of(name: str, value: tf.Tensor) -> Node:
 
 
 def is_large(value: tf.Tensor) -> bool:
-    """Return True if an eager tensor is too large for a constant."""
+    """True if an eager tensor is too large for a constant."""
     return bool(
         value.dtype != tf.string and value.dtype.size * value.shape.num_elements() > MAX_CONSTANT_BYTES
     )
 
 
 def large_constants(graph: Graph) -> Mapping[str, Array]:
-    """Const node → value, of constants too large to stay in the graph.
+    """Const node → value, for constants too large to stay in the graph.
 
     Raises:
-        CaptureError: a function of the library holds one.
+        CaptureError: a function of the library contains such a constant.
     """
     for function in graph.functions.values():
         for node in _large(function.nodes):
@@ -79,12 +79,12 @@ _REMADE = frozenset({"HashTableV2", "SummaryWriter"})
 
 
 def recreated_table(placeholder: str, handle: tf.Tensor) -> TracedTable:
-    """Nodes that make and initialise the resource behind an eager handle.
+    """Nodes that create and initialise the resource of an eager handle.
 
     Args:
-        placeholder: represents the handle in the trace.
+        placeholder: node of the handle in the trace.
     Raises:
-        CaptureError: the resource has no known owner, or contents that no initializer makes.
+        CaptureError: the resource has no known owner, or has contents that no initializer creates.
     """
     owner = _owner(handle)
     if owner is None:
@@ -125,7 +125,7 @@ def recreated_table(placeholder: str, handle: tf.Tensor) -> TracedTable:
 
 
 def _owner(handle: tf.Tensor) -> tf.saved_model.experimental.TrackableResource | None:
-    """Find the object that made a resource; no handle knows its table."""
+    """Find the object that owns a resource; a handle does not refer to its table."""
     kind = tf.saved_model.experimental.TrackableResource
     for candidate in gc.get_objects():
         if issubclass(type(candidate), kind) and candidate.resource_handle is handle:

@@ -31,7 +31,7 @@ Variable: TypeAlias = tf.Variable | keras.Variable
 
 
 def variables_of(optimizer: AnyOptimizer) -> Sequence[Variable]:
-    """All variables that an optimizer has made."""
+    """All variables that an optimizer has created."""
     return list(
         optimizer.variables if isinstance(optimizer, keras.optimizers.Optimizer) else optimizer.variables()
     )
@@ -40,7 +40,7 @@ def variables_of(optimizer: AnyOptimizer) -> Sequence[Variable]:
 def slots_of(
     optimizers: Sequence[AnyOptimizer], trained: Sequence[tf.Variable]
 ) -> Mapping[int, tuple[tf.Variable, str]]:
-    """id of a slot's tf.Variable → the variable that it belongs to, and the kind of slot (`momentums`)."""
+    """id of a slot's tf.Variable → variable that it belongs to, and the kind of slot (`momentums`)."""
     owners: dict[int, tuple[tf.Variable, str]] = {}
     for optimizer in optimizers:
         slots = (
@@ -54,7 +54,7 @@ def slots_of(
 
 
 def _slots(optimizer: keras.optimizers.Optimizer) -> Iterator[tuple[tf.Variable, tf.Variable, str]]:
-    """Keras keeps each kind of slot in a list parallel to the variables it was built on."""
+    """Slot, owner and kind of each slot; Keras keeps each kind in a list parallel to its variables."""
     trained = list(getattr(optimizer, "_trainable_variables", ()))
     for name, values in vars(optimizer).items():
         if isinstance(values, keras.optimizers.Optimizer):
@@ -93,7 +93,7 @@ class TraceContents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Captures:
-    """Outside values of a traced function, by placeholder."""
+    """Captured values of a traced function, by placeholder."""
 
     variables: Mapping[int, str]
     constants: Mapping[str, Node]
@@ -105,9 +105,9 @@ def trace_contents(traced: Trace, declared: Sequence[AnyVariable], element_spec:
     """Read a trace.
 
     Args:
-        declared: variables that belong to the step whether or not it uses them.
+        declared: variables that belong to the step even if it does not use them.
     Raises:
-        CaptureError: the step uses no gradient, or holds what its graph cannot.
+        CaptureError: the step uses no gradient, or contains something that its graph cannot represent.
     """
     concrete, recorder = traced.concrete, traced.recorder
     graph = _unplaced(graph_from_graphdef(concrete.graph.as_graph_def()))
@@ -182,7 +182,7 @@ def _initial(name: str, variable: tf.Variable) -> Array:
 
 
 def _rules_of_carried(recorder: BoundaryRecorder, names: Mapping[int, str]) -> dict[str, Rule]:
-    """State of each example stays in the replica that has the example."""
+    """Rules of per-example state: it stays on the replica that has the example."""
     handles = (id(raw_variable(variable).handle) for variable in recorder.carried)
     return {names[handle]: "per-replica" for handle in handles if handle in names}
 

@@ -20,10 +20,10 @@ Returned = TypeVar("Returned")
 
 
 def called_on(function: Callable[..., Returned], batch: object) -> Returned:
-    """Call a function on a batch, in parts if it has several arguments without defaults.
+    """Call a function on a batch, or on the parts of the batch if it has several arguments without defaults.
 
     Raises:
-        CaptureError: it needs other arguments than the batch has parts.
+        CaptureError: the number of arguments differs from the number of parts.
     """
     args, kwargs = arguments_of(function, batch)
     return function(*args, **kwargs)
@@ -32,7 +32,7 @@ def called_on(function: Callable[..., Returned], batch: object) -> Returned:
 def arguments_of(
     function: Callable[..., object], batch: object
 ) -> tuple[tuple[object, ...], Mapping[str, object]]:
-    """Positional and keyword arguments by which a function takes a batch; errors as `called_on`."""
+    """Positional and keyword arguments with which a function takes a batch; errors as in `called_on`."""
     names = _needed(function)
     if len(names) < 2:
         return (batch,), {}
@@ -66,7 +66,7 @@ AnyVariable: TypeAlias = tf.Variable | keras.Variable
 
 @runtime_checkable
 class CapturableStep(Protocol):
-    """A step as its author declares it; `workloads.TrainStep` satisfies it."""
+    """Step as its author declares it; `workloads.TrainStep` satisfies it."""
 
     @property
     def loss(self) -> Callable[[object], tf.Tensor]: ...
@@ -86,7 +86,7 @@ class CapturableStep(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """A traced step and what was recorded on the way."""
+    """A traced step and the records made while tracing."""
 
     concrete: ConcreteFunction
     recorder: BoundaryRecorder
@@ -97,10 +97,10 @@ Body = Callable[[object, BoundaryRecorder], object]
 
 
 def body_of(step: CapturableStep | Callable[[object], tf.Tensor]) -> Body:
-    """Code to trace.
+    """Return the code to trace.
 
     Raises:
-        CaptureError: unless it is a TrainStep with variables and a Keras optimizer, or a tf.function.
+        CaptureError: the step is neither a TrainStep with variables and a Keras optimizer nor a tf.function.
     """
     if isinstance(step, CapturableStep):
         _check_parts(step)
@@ -137,7 +137,7 @@ def _loss_among(returned: object, recorder: BoundaryRecorder) -> object:
 
 
 def unique_name(name: str, reserved: Container[str]) -> str:
-    """Name with the first number that makes it free, if it is taken."""
+    """The name, with the first free number appended if it is taken."""
     numbered = (f"{name}__{k}" for k in itertools.count(1))
     return (
         name
@@ -191,7 +191,7 @@ def _composed(step: CapturableStep) -> Body:
 
 
 def _scaled_norm(optimizer: keras.optimizers.Optimizer, norm: float) -> float | tf.Tensor:
-    """The clipping norm in units of scaled gradients."""
+    """Clipping norm in units of scaled gradients."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         return norm * tf.convert_to_tensor(optimizer.dynamic_scale)
     return norm * (optimizer.loss_scale_factor or 1.0)
@@ -212,11 +212,11 @@ def _checked_loss(loss: object, recorder: BoundaryRecorder) -> tf.Tensor:
 
 
 def trace(body: Body, element_spec: object, *, replica_batch: int | None, compilable: bool = False) -> Trace:
-    """Trace with a free batch axis, or with a fixed one if the code needs that.
+    """Trace with a free batch axis, or with a fixed one if the code requires it.
 
     Args:
-        replica_batch: examples in every shard, None if shards differ.
-        compilable: trace for XLA if shards are equal: all shapes known, loops bounded.
+        replica_batch: examples per shard, None if shards differ.
+        compilable: True to trace for XLA if shards are equal: with all shapes known and loops bounded.
     Raises:
         CaptureError: the user's code raised, or a layer requires another batch size.
     """
@@ -242,7 +242,7 @@ def trace(body: Body, element_spec: object, *, replica_batch: int | None, compil
 
 
 def trace_sized(body: Body, element_spec: object, size: int | None, *, compilable: bool = False) -> Trace:
-    """Trace with this batch size, None for a free axis; errors as `trace`."""
+    """Trace with this batch size, None for a free axis; errors as in `trace`."""
     recorder = BoundaryRecorder(n_examples=size)
 
     def step(batch: object) -> tf.Tensor | None:
