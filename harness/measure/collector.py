@@ -138,7 +138,7 @@ class Collector:
         Raises:
             CaseError: see `ProcessSet.call`.
         """
-        # Others send through the interface between two windows.
+        # Other cases use the interface between two windows.
         before = self._counters() if self._isolated else None
         self._steps(
             n_lead + n_steps, number=sum(window.number >= 0 for window in self._windows), n_lead=n_lead
@@ -198,7 +198,7 @@ class Collector:
         return np.concatenate([np.empty(0), *latest])[-n_steps:]
 
     def _median_s(self, window: Window) -> float:
-        """Median of a window's counted steps, in seconds; of whole periods' means where steps differ."""
+        """Median of a window's counted steps, in seconds; of whole periods' means if steps differ."""
         counted_s = window.slowest_s[window.n_lead :]
         return float(np.median(counted_s.reshape(-1, self._period).mean(axis=1)))
 
@@ -219,7 +219,7 @@ class Collector:
         self._n_done += n_steps
 
     def _first_steps(self, n_steps: int) -> None:
-        """Let all workers make their first steps; the first alone, to learn how long the others take."""
+        """Run the first steps of all workers; the first one alone, to estimate the time of the others."""
         self._steps(1)
         if n_steps > 1:
             self._steps(n_steps - 1)
@@ -259,7 +259,7 @@ def _numbered(machines: Sequence[str | None]) -> tuple[int, ...] | None:
 
 
 def tcp_fields(tcp: TcpTraffic | None) -> tuple[float | None, Sequence[Sequence[float]] | None]:
-    """Give `tcp_bytes_per_step` and `tcp_matrix` of a record; both None where nothing could be read."""
+    """Fields `tcp_bytes_per_step` and `tcp_matrix` of a record; both None if nothing could be read."""
     return (None, None) if tcp is None else (tcp.bytes_per_step, tcp.matrix)
 
 

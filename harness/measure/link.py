@@ -1,4 +1,4 @@
-"""Measures limited links between workers before a case runs on them, and holds them to what was asked."""
+"""Measures limited links between workers before a case runs, and checks them against their limits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from harness.worker.jobs.link_rate import Place
 
 MOST_OFF = 0.10
 _WINDOW_S = 0.3
-_LEAST_WINDOW_BITS = 64 * 1514 * 8  # at a low rate so many packets, that one more or less is little
-_ATTEMPTS = 3  # a busy machine may keep one from sending; no link carries more than its limit for that
+_LEAST_WINDOW_BITS = 64 * 1514 * 8  # so many packets even at a low rate that one more or less hardly matters
+_ATTEMPTS = 3  # a busy machine may keep a worker from sending; but no link exceeds its limit
 
 
 def measured_links(
@@ -52,7 +52,7 @@ def measured_links(
 
 
 def link_of_record(requested_mbit: float | None, workers: Sequence[MeasuredLink] | None) -> Link:
-    """Sum up what was measured: a link is as fast as its slower direction, and the slowest counts."""
+    """Summary of measured rates: a link is as fast as its slower direction, and the slowest link counts."""
     if workers is None:
         return Link(requested_mbit=requested_mbit)
     rates = [
@@ -63,7 +63,7 @@ def link_of_record(requested_mbit: float | None, workers: Sequence[MeasuredLink]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Pair:
-    """A worker that sends to the next one, and what their limits let through."""
+    """A sending worker and the next one, with the bytes that their limits allow."""
 
     sender: int
     receiver: int
@@ -85,7 +85,7 @@ class _Pair:
 
 
 def _rounds(n_workers: int) -> list[list[int]]:
-    """Share all senders out, so that none of a round also receives in it."""
+    """Groups of senders, none of which also receives in its group."""
     even = n_workers - n_workers % 2
     last = [] if even == n_workers else [[n_workers - 1]]
     return [list(range(0, even, 2)), list(range(1, even, 2)), *last]

@@ -1,4 +1,4 @@
-"""Progress of a run as people and metrics see it, between windows, when no step is in flight."""
+"""Progress of a run, for the status line and live metrics, published between windows."""
 
 import time
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class WindowProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
-    """Rest of a run; `seconds` is None until the length of a repeat is known."""
+    """Remainder of a run; `seconds` is None until the length of a repeat is known."""
 
     n_repeats: int
     seconds: float | None

@@ -1,4 +1,4 @@
-"""Use and disturbance of the workers' cores, sockets and GPUs, from readings on both sides of each window."""
+"""Use and disturbance of the workers' cores, sockets and GPUs, from readings before and after each window."""
 
 import itertools
 import statistics
@@ -44,10 +44,10 @@ _OTHERWISE = {"busy": _NO_SAMPLE, "foreign": _UNLISTED}
 
 
 def largest_of_shared(pairs: Sequence[GpuPair]) -> GpuPair:
-    """The pair of one GPU that represents all workers on it: that of the worker with the most memory."""
+    """Pair of readings that represents all workers on a GPU: that of the worker with the most memory."""
     before, after = max(pairs, key=lambda pair: pair[1].peak_bytes or pair[1].own_bytes or 0)
     if len(pairs) > 1:
-        # In a worker's container the driver does not list the memory of the others.
+        # In a worker's container, the driver does not list the others' memory.
         before, after = (replace(reading, has_unlisted=False) for reading in (before, after))
     return before, after
 
@@ -122,7 +122,7 @@ def _reason(pairs: Iterable[GpuPair], counter: str) -> str:
 
 
 def _growth(pairs: Sequence[GpuPair], counter: str) -> float | None:
-    """Growth of a counter in all windows; None where one of them lacks, or has gone back."""
+    """Growth of a counter over all windows; None if a reading is missing or has decreased."""
     total = 0.0
     for before, after in pairs:
         first, last = getattr(before, counter), getattr(after, counter)
@@ -133,7 +133,7 @@ def _growth(pairs: Sequence[GpuPair], counter: str) -> float | None:
 
 
 def _busy(pairs: Sequence[GpuPair]) -> float | None:
-    """Mean of the driver's samples, each by how long it lay in windows.
+    """Mean of the driver's samples, weighted by their overlap with windows.
 
     The last sample of a window is often taken after it ends; the next reading has it.
     """
@@ -158,9 +158,9 @@ def _n_foreign(pair: GpuPair) -> int | None:
 
 
 def _foreign_share(windows: Sequence[GpuPair]) -> float | None:
-    """Share of one GPU's time, by how long each window was; None if the driver does not know it of a window.
+    """Share of one GPU's time, weighted by windows' lengths; None if the driver lacks it for a window.
 
-    A program that is not listed has no share: what it took is not known.
+    A program that is not listed has an unknown share.
     """
     if any(reading.has_unlisted for pair in windows for reading in pair):
         return None
@@ -174,16 +174,16 @@ def _share(windows: Sequence[GpuPair], of: Callable[[GpuPair], float | None]) ->
 
 
 def _seconds(pair: GpuPair) -> float:
-    # A clock that was set back makes no window shorter than nothing.
+    # A clock that was set back must not give a negative length.
     return max(pair[1].at_s - pair[0].at_s, 1e-9)
 
 
 def _throttled(pair: GpuPair) -> float | None:
-    """Share of a window in which something held clocks down that a busy GPU does not meet by itself.
+    """Share of a window in which clocks were reduced for a reason other than the GPU's own full use.
 
-    The power limit is no disturbance: a GPU that is used to the full runs at it. Heat is counted. The
-    hardware's own reasons are not, nor are those of drivers without counters: one that holds at the end of a
-    window counts for all of it.
+    The power limit is no disturbance, because a fully used GPU reaches it. Heat is measured over time. The
+    hardware's own reasons are not, nor are any with drivers without counters: one that is active at the end
+    of a window counts for all of it.
     """
     counted, reasons = _held_down(pair), pair[1].reasons
     if counted is None and reasons is None:
@@ -310,13 +310,13 @@ def _package_j(known: Sequence[Readings]) -> tuple[float | None, str | None]:
         joules = taken_j(before.energy, after.energy)
         if joules is None:
             return None, after.energy.missing or "a counter of energy came or went within a window"
-        # Each worker on a host sees the use of all its workers.
+        # Each worker on a host sees the use of all workers on it.
         of_host[before.kernel] = max(of_host.get(before.kernel, 0.0), joules)
     return sum(of_host.values()), None
 
 
 def _gpus(known: Sequence[Readings]) -> tuple[tuple[GpuPair, ...], str | None]:
-    """Each GPU once, however many workers share it, or why nothing is known of them."""
+    """Each GPU once, however many workers share it; or the reason why nothing is known."""
     pairs_of_gpu: dict[tuple[str, str], list[GpuPair]] = {}
     for before, after in known:
         if before.gpus is None or after.gpus is None:

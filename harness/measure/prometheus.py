@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: served while a run goes on, pushed after it, and written once a night."""
+"""Metrics for Prometheus: served during a run, pushed after it, and written once a night."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from harness.records.steps_file import Steps
 
 PREFIX = "stratbench_"
 
-# Bounded: what an experiment file lists. A run id here would make a new series for every run.
+# Bounded by the experiment file. A run id here would create new series for every run.
 LABELS = ("experiment", "case")
 INFO_LABELS = (*LABELS, "workload", "strategy", "provider", "device", "precision", "xla", "input")
-"""Labels of `stratbench_run_info`, which queries join to other series on experiment and case."""
+"""Labels of `stratbench_run_info`, which queries join with other series on experiment and case."""
 STATES = ("starting", "measuring", "finished")
 FORMER = {
     "predicted_sent_bytes_total": "sent_bytes_total",
@@ -45,7 +45,7 @@ FORMER = {
     "remaining_repeats": "repeats_left",
     "remaining_seconds": "left_seconds",
 }
-"""Metric → its name in the release before, which is exported too for one release."""
+"""Metric → its name in the previous release, which is also exported for one release."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +65,7 @@ class Metric:
 
 
 class RepeatGauge(Protocol):
-    """Gauge of the newest repeat: its name without the prefix, and the reader of its figure."""
+    """Gauge of the newest repeat: name without the prefix, and function that reads its figure."""
 
     @property
     def name(self) -> str: ...
@@ -186,7 +186,7 @@ class Exporter:
         self._write()
 
     def window(self, moment: WindowProgress) -> None:
-        """Show a window that has ended."""
+        """Update the metrics after a window."""
         with self._noting():
             labels = {"experiment": moment.experiment, "case": moment.case}
             self._set({"run_info": 1.0}, {name: _text(getattr(moment, name)) for name in INFO_LABELS})
@@ -206,7 +206,7 @@ class Exporter:
                 self._write()
 
     def ended(self, record: Record, steps: Steps | None, left: Remaining) -> None:
-        """Show a repeat that has ended; `steps` is None unless it was measured."""
+        """Update the metrics after a repeat; `steps` is None unless it was measured."""
         with self._noting():
             info = labels_of(record)
             labels = {name: info[name] for name in LABELS}
@@ -253,12 +253,12 @@ class Exporter:
 
 
 def metric_of(gauge: RepeatGauge) -> Metric:
-    """The metric of a gauge of repeats."""
+    """Metric of a repeat's gauge."""
     return Metric(name=f"{PREFIX}{gauge.name}", type="gauge", help=gauge.help)
 
 
 def _names(name: str) -> Iterator[str]:
-    """Full names of a metric, the one of the release before included."""
+    """Full names of a metric, including that of the previous release."""
     yield f"{PREFIX}{name}"
     if name in FORMER:
         yield f"{PREFIX}{FORMER[name]}"
@@ -271,10 +271,10 @@ def _former(metric: Metric) -> Metric | None:
 
 
 class _Server(ThreadingHTTPServer):
-    """HTTP server that prints nothing about clients that fail or leave early: the run owns the output."""
+    """HTTP server that prints nothing about failing or leaving clients, because the output is the run's."""
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 @contextmanager
@@ -288,9 +288,9 @@ def serve_metrics(
     exporter = Exporter(experiment, repeat_gauges, note)
 
     class Page(BaseHTTPRequestHandler):
-        """Answers each request with the page as it was last written."""
+        """Answers each request with the latest page."""
 
-        timeout = _SILENT_S  # of a connection on which nothing comes
+        timeout = _SILENT_S  # seconds without data on a connection
 
         def do_GET(self) -> None:
             self.send_response(HTTPStatus.OK)
@@ -300,7 +300,7 @@ def serve_metrics(
             self.wfile.write(page)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - named by the library
-            """Say nothing."""
+            """Print nothing."""
 
     with _Server(listener.getsockname(), Page, bind_and_activate=False) as server:
         server.socket.close()
@@ -392,7 +392,7 @@ def listen(port: int) -> socket.socket:
 
 
 SERIES_LABELS = ("experiment", "case", "workload", "shape", "strategy", "metric", "against")
-"""Bounded by what is followed: no date, run or commit is among them."""
+"""Labels with bounded values: no date, run or commit."""
 
 NIGHT_METRICS: tuple[Metric, ...] = (
     *_metrics(
@@ -457,7 +457,7 @@ class NightFigures:
 
 
 def night_page(night: NightFigures) -> bytes:
-    """The night in Prometheus' text format."""
+    """Metrics of a night in Prometheus' text format."""
     registry = CollectorRegistry()
     gauges = {
         metric.name: Gauge(metric.name, metric.help, metric.labels, registry=registry)

@@ -1,4 +1,4 @@
-"""Timeouts of workers: as long as model and earlier steps make believable, for hangs to end soon."""
+"""Timeouts of workers: derived from the model and earlier steps, so that hangs end soon."""
 
 import statistics
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from strategies.plan.faults import Fault
     from strategies.plan.schema import StepSummary
 
-# The first step of a process traces, optimises and allocates, and nothing is known of it before.
+# The first step of a process traces, optimises and allocates, and has no predecessor to estimate from.
 FIRST_STEP_S = 180.0
 CAPTURE_S = 300.0
 COMMAND_S = 900.0
@@ -26,7 +26,7 @@ _CONSTANT_S = 30.0
 _FACTOR = 5.0
 RECENT_PERIODS = 10
 """Number of the latest periods from which the time of later steps is predicted."""
-# A busy core takes less for a node's way from a capture to a session, and for a byte's into a variable.
+# Upper limits on a busy core, to bring a node from a capture to a session, and a byte to a variable.
 _NODE_S = 5e-3
 _BYTE_S = 1e-7
 _FACTORS = (0.1, 1000.0)
@@ -47,7 +47,7 @@ class Timeouts:
     delay_s: float = 0.0
 
     def for_model(self, summary: "StepSummary", n_copies: int) -> "Timeouts":
-        """The limits for a captured step.
+        """Limits for a captured step.
 
         Args:
             n_copies: copies of the step in one process's graph, one per replica.
@@ -56,7 +56,7 @@ class Timeouts:
         return replace(self, model_s=n_copies * (_NODE_S * summary.n_nodes + _BYTE_S * n_bytes))
 
     def for_faults(self, faults: "Sequence[Fault]") -> "Timeouts":
-        """The limits for workers with faults, some of which may begin in any step."""
+        """Limits for workers with faults, some of which may begin in any step."""
         by_worker: dict[int, float] = {}
         for fault in faults:
             by_worker[fault.worker] = by_worker.get(fault.worker, 0.0) + fault.delay_ms / 1000
@@ -72,7 +72,7 @@ class Timeouts:
 
     @property
     def link_s(self) -> float:
-        """For a measurement of links, beside what the bytes take at their rate."""
+        """Limit for a measurement of links, without the time for the bytes at their rate."""
         return self.factor * LINK_S
 
     @property
@@ -81,17 +81,17 @@ class Timeouts:
 
     @property
     def command_s(self) -> float:
-        """For a reference, a check or a transformation in one process."""
+        """Limit for a reference, a check or a transformation in one process."""
         return self.factor * (COMMAND_S + self.model_s)
 
     @property
     def prepare_s(self) -> float:
-        """For a case's capture, reference and checks altogether, before workers begin."""
+        """Limit for a case's capture, reference and checks together, before workers start."""
         return self.factor * (PREPARE_S + self.model_s)
 
     @property
     def setup_s(self) -> float:
-        """For workers' programs, their variables and batches, on the way in or out."""
+        """Limit for workers' programs, variables and batches, when sent, loaded or collected."""
         return self.factor * (SETUP_S + self.model_s)
 
     @property
@@ -114,7 +114,7 @@ class Timeouts:
         last = len(known_s)
         periods = [known_s[stop - period : stop] for stop in range(last, period - 1, -period)]
         if not periods:
-            # Later steps may take longest.
+            # Later steps may be the slowest.
             known = _FACTOR * n_whole * max(known_s, default=0.0)
             unknown = FIRST_STEP_S + self.model_s + _UNKNOWN_STEP_S * (n_steps - 1)
             return late_s + self.factor * (unknown + known)

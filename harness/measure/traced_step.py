@@ -195,7 +195,7 @@ def _require_on_gpus(traces: Sequence[WorkerTrace], gpus_per_worker: Sequence[in
         for gpu in map(GPU_DEVICE.match, trace.devices)
         if gpu is not None
     ]
-    # A session on devices of its own is its job's only task.
+    # A session on its own devices has only the task of its job.
     used = {f"task:{worker if job == 'localhost' else task}/{gpu}" for worker, job, task, gpu in seen}
     wanted = (f"task:{worker}/device:GPU:{k}" for worker, n in enumerate(gpus_per_worker) for k in range(n))
     idle = [name for name in wanted if name not in used]

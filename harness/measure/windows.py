@@ -16,7 +16,7 @@ from harness.records.steps_file import Steps
 from harness.worker.jobs.training import TimedSteps
 
 LEAD_STEPS = 2
-"""Steps at the beginning of a window that are not counted: caches hold what another case left there."""
+"""Uncounted steps at the start of a window, because another case has filled the caches."""
 
 
 def lead_steps(period: int) -> int:
@@ -41,10 +41,10 @@ def window_steps(step_s: float, *, window_s: float, least: int, period: int = 1)
 
 
 def balanced_orders(n_cases: int, seed: str) -> Iterator[Sequence[int]]:
-    """Orders in which cases take their windows, one for each round, without end.
+    """Endless orders in which cases take their windows, one for each round.
 
     Over as many rounds as there are cases, or twice as many if their number is odd, every case is in each
-    place equally often, and comes equally often after each of the others.
+    position equally often, and follows each of the others equally often.
 
     Args:
         n_cases: at least one.
@@ -71,11 +71,11 @@ MAX_CHUNKS = 5
 MAX_WARMUP_STEPS = CHUNK_STEPS * MAX_CHUNKS
 _OUTLIER_DEVIATIONS = 4.0
 _MAD_TO_DEVIATION = 1.4826
-_SMALLEST_DEVIATION = 1e-3  # of the median: below this, differences are the clock's
+_SMALLEST_DEVIATION = 1e-3  # of the median: smaller differences are due to the clock's resolution
 
 
 def transient_steps(step_s: Seconds) -> int:
-    """Find how many of the first steps are still warming up.
+    """Number of first steps that are still part of the warm-up.
 
     The count d ≤ n/2 that minimises the marginal standard error of the steps after it,
     sum (x - mean)² / (n - d)². Times are first clipped to four deviations (by the median absolute deviation
@@ -97,15 +97,15 @@ def transient_steps(step_s: Seconds) -> int:
     resolution = _SMALLEST_DEVIATION * middle
     deviation = max(spread, resolution)
     clipped = np.minimum(step_s, middle + _OUTLIER_DEVIATIONS * deviation)
-    # Without the resolution, rounding decides where times are all but equal.
+    # Without the resolution, rounding decides when times are nearly equal.
     errors = [(float(np.var(clipped[d:])) + resolution**2) / (n_steps - d) for d in range(n_steps // 2 + 1)]
     return int(np.argmin(errors))
 
 
 def is_settled(step_s: Seconds) -> bool:
-    """Return True if the steps so far show the end of the warm-up, and not a series that still falls.
+    """True if the steps so far show the end of the warm-up, and are not still getting faster.
 
-    A truncation at the limit of the rule, half the series, is no finding.
+    A result at the rule's limit, half of the steps, is inconclusive.
     """
     return len(step_s) >= CHUNK_STEPS and transient_steps(step_s) < len(step_s) // 2
 
@@ -125,7 +125,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Window:
-    """Steps made in one go, the first `n_lead` of them not counted; number -1 is not counted at all."""
+    """Consecutive steps, the first `n_lead` of them not counted; number -1 is not counted at all."""
 
     number: int
     n_lead: int
@@ -145,18 +145,18 @@ class Window:
 
     @property
     def input_s(self) -> Floats | None:
-        """Seconds until workers had the batch of each step; [n_workers, n_steps], None for staged ones."""
+        """Seconds until workers had each step's batch; [n_workers, n_steps], None if batches were staged."""
         waits = [row.times.input_s for row in self.rows if row.times.input_s is not None]
         return np.stack(waits) if len(waits) == len(self.rows) else None
 
     @property
     def wall_s(self) -> float:
-        """From the first counted step to the last, on the slowest worker."""
+        """Seconds from the first counted step to the last, on the slowest worker."""
         return max(float(row.times.end_s[-1] - row.times.start_s[self.n_lead]) for row in self.rows)
 
 
 def spread_indices(n: int, most: int) -> npt.NDArray[np.int64]:
-    """Choose at most `most` of n indices, evenly, the first and the last included."""
+    """At most `most` evenly spaced indices out of n, the first and the last included."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64))
 
 
@@ -211,9 +211,9 @@ def _padded(values: Floats, length: int) -> Floats:
 
 
 def input_wait(windows: Sequence[Window]) -> InputWait | None:
-    """Measure how long steps wait for batches of a pipeline; None where these were staged.
+    """Waiting time of steps for batches of a pipeline; None if batches were staged.
 
-    A step that workers make together waits as long as the worker that gets its batch last.
+    A step of several workers waits for the last batch among them.
 
     Args:
         windows: counted windows, at least one.

@@ -1,5 +1,5 @@
 """Records of runs: folders with a line for each repeat, documents and checksums.
 
-Repeats come in as frozen records and are appended; `stored_run` reads them back, also during the run.
-Reports read nothing else.
+Repeats are appended as frozen records; `stored_run` reads them, even during the run. Reports read nothing
+else.
 """

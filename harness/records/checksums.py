@@ -1,8 +1,7 @@
-"""Checksums of what a run folder holds, written with it and checked when it is read.
+"""Checksums of a run folder's content, written with it and checked on reading.
 
-SHA-256, as elsewhere here and in `sha256sum`: it is in the standard library, sees every change, and is soon
-computed. Documents are hashed by what they say, so that a line that was copied, reordered or spaced
-otherwise stays the same; files by their bytes.
+SHA-256, as in `sha256sum`: it is in the standard library, detects every change, and is fast. Documents are
+hashed by content, so that copied, reordered or reformatted lines stay valid; files are hashed by bytes.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from collections.abc import Mapping
 from harness.canonical import JsonValue, json_value
 from harness.errors import StoreError
 
-_MOST_EXACT = 2.0**53  # beyond it not every whole number is a float
+_MOST_EXACT = 2.0**53  # above this, not every whole number is a float
 CHECKSUM = "checksum"
-"""Member of a document that holds the checksum of all others."""
+"""Member of a document with the checksum of all others."""
 
 
 def with_checksum(document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -55,7 +54,7 @@ def require_checksum(document: Mapping[str, JsonValue]) -> None:
 
 
 def _checksum(document: JsonValue) -> str:
-    # Like `canonical_hash`, for JSON documents only: a report checks thousands of them.
+    # Like `canonical_hash`, but for JSON documents only: a report checks thousands of them.
     text = json.dumps(_in_one_spelling(document), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -64,8 +63,8 @@ _ONE_SPELLING = (str, int, type(None))
 
 
 def _in_one_spelling(value: JsonValue) -> JsonValue:
-    """The value with whole numbers as such: tools that know one kind of number only write 1.0 as 1."""
-    # Most of a record is plain, and a call for each of its values would take longer than the checksum.
+    """Value with whole numbers as integers: tools with a single number type write 1.0 as 1."""
+    # Most of a record is plain, and a call for each value would take longer than the checksum.
     if isinstance(value, dict):
         return {
             name: item if isinstance(item, _ONE_SPELLING) else _in_one_spelling(item)
@@ -89,7 +88,7 @@ def file_checksum(data: bytes) -> str:
 
 
 def require_unchanged(actual: str, checksum: str | None, *, name: str) -> None:
-    """Refuse a file whose checksum is not the one that is stored elsewhere.
+    """Refuse a file whose checksum differs from the stored one.
 
     Args:
         actual: checksum of its bytes.

@@ -27,27 +27,27 @@ _LATER = (
     "faults",
     "replicas_on_gpus",
 )
-"""Fields of a method that enter the key only where they differ from records older than the field."""
+"""Fields of a method that enter the key only if they differ from the default for older records."""
 _SETTINGS = ("governor", "turbo", "hyper_threads", "gpus")
 _NOT_MEASURED = ("seed", "until_ci")
 
 
 def comparison_key(record: Record) -> str:
-    """Hash what must be equal before two records of different runs may be compared; 16 hex digits."""
+    """Hash of everything that must be equal to compare two records of different runs; 16 hex digits."""
     return canonical_hash(comparable_facts(record))[:16]
 
 
 def comparable_facts(record: Record) -> dict[str, object]:
-    """Facts that must be equal before two records of different runs may be compared.
+    """Facts that must be equal to compare two records of different runs.
 
-    It covers workload, strategy, shape, batch, method and the machine, and leaves out the code: a change of
-    the code is what such a comparison is made to see.
+    They cover workload, strategy, shape, batch, method and machine, but not the code, whose changes are the
+    subject of such a comparison.
     """
     machine = json_value(record.machine)
     if isinstance(machine, dict):
-        # A patched kernel is the same machine; a run before and after it should still be lined up.
+        # A patched kernel is the same machine; runs before and after the patch should be compared.
         machine.pop("kernel", None)
-        # Records from before these were looked at keep their key.
+        # Records without these fields keep their key.
         machine = {key: value for key, value in machine.items() if key not in _SETTINGS or value is not None}
     return {
         "workload": record.workload,
@@ -60,7 +60,7 @@ def comparable_facts(record: Record) -> dict[str, object]:
         "replicas": record.replicas,
         "batch_size": record.batch_size,
         "requested_mbit": record.link.requested_mbit if record.link else None,
-        # Records from before links were limited keep their key.
+        # Records without these fields keep their key.
         **({"links": record.link.requested_limits} if record.link and record.link.workers else {}),
         "method": None if record.method is None else _measured(record.method),
         "machine": machine,
@@ -70,7 +70,7 @@ def comparable_facts(record: Record) -> dict[str, object]:
 def _measured(method: Method) -> dict[str, object]:
     values = {item.name: (getattr(method, item.name), item.default) for item in dataclasses.fields(method)}
     if method.tf32:
-        # TensorFlow's own choice, which GPUs had before it was recorded.
+        # TensorFlow's default, which GPUs used before the field existed.
         del values["tf32"]
     return {
         name: value
@@ -80,15 +80,15 @@ def _measured(method: Method) -> dict[str, object]:
 
 
 def _duplicates(method: Method) -> str:
-    """`kept` or `merged`: a sum that changes nothing, and a step without rows, are as records always said."""
+    """`kept` if rows with equal ids stayed separate; else `merged`, also without such rows."""
     return "kept" if method.sparse_duplicates == "kept" else "merged"
 
 
 CONFIDENCE = 0.95
 SEQUENTIAL_CONFIDENCE = 0.97
-"""Confidence where repeats go on until intervals are narrow; these then cover 95 % (decision 0042)."""
+"""Confidence if repeats are added until intervals are narrow; these then cover 95 % (decision 0042)."""
 MIN_REPEATS_INTERVAL = 3
-"""Below that, a spread is a guess."""
+"""With fewer repeats, the spread cannot be estimated."""
 _MIN_OF_STRATUM = 2
 
 
@@ -115,7 +115,7 @@ class RepeatedMean:
         return float(stdtrit(self.freedom, 0.5 + confidence / 2)) * self.error
 
     def minus(self, other: RepeatedMean) -> RepeatedMean:
-        """Its difference from the mean of other repeats.
+        """Difference from the mean of other repeats.
 
         Source:
             Welch 1947, "The generalization of Student's problem when several different population variances
@@ -127,7 +127,7 @@ class RepeatedMean:
         error = math.hypot(self.error, other.error)
         if error == 0.0:
             return RepeatedMean(value=value, error=0.0, freedom=self.freedom + other.freedom)
-        # Shares instead of variances: squares of tiny variances would underflow to 0 / 0.
+        # Shares instead of variances, because squares of tiny variances would underflow to 0 / 0.
         share, other_share = (self.error / error) ** 2, (other.error / error) ** 2
         freedom = 1.0 / (share**2 / self.freedom + other_share**2 / other.freedom)
         return RepeatedMean(value=value, error=error, freedom=freedom)
@@ -162,7 +162,7 @@ TRIMMED_SHARE = 0.2
 
 
 def differences_s(record: Record, other: Record) -> tuple[float, ...]:
-    """Median step of one record less that of another, in seconds, in each round that both have."""
+    """Median step of one record minus that of another, in seconds, in each round that both have."""
     return tuple(own_s - other_s for own_s, other_s in _together(record, other))
 
 
@@ -203,7 +203,7 @@ class PairedRatios:
     cores: tuple[tuple[int, int], ...] | None = None
 
     def mean(self) -> RepeatedMean:
-        """Mean over the repeats; cores that differ in speed are no spread where each has had its turns."""
+        """Mean over the repeats; different cores are no spread if each had its turn."""
         return repeated_mean(self.logs, self.cores)
 
 
@@ -247,14 +247,14 @@ def trimmed_mean(values: Sequence[float]) -> float:
 
 
 def _cores(record: Record, other: Record) -> tuple[int, int]:
-    """The workers on whose cores the two began in the rounds that `log_ratios` takes.
+    """First workers, by number, of the two records in the rounds of `log_ratios`.
 
-    Cases that share a baseline are described by the workers on which each began.
+    Cases with a common baseline are described by the workers on which each began.
     """
     own, others = record.rounds, other.rounds
     if own is not None and others is not None and own.block == others.block:
         return own.first_worker, others.first_worker
-    # A baseline that was timed beside the one need have no rounds of its own.
+    # A baseline that was timed with one record may have no rounds of its own.
     if own is not None and own.baseline == other.case:
         return own.first_worker, _baseline_first(own)
     if others is not None and others.baseline == record.case:
@@ -265,7 +265,7 @@ def _cores(record: Record, other: Record) -> tuple[int, int]:
 
 
 def _baseline_first(rounds: Rounds) -> int:
-    # Records without the field have baselines that were on the same worker.
+    # In records without the field, both began on the same worker.
     return rounds.first_worker if rounds.baseline_first_worker is None else rounds.baseline_first_worker
 
 
@@ -295,7 +295,7 @@ def _beside_baseline(record: Record) -> list[tuple[float, float]]:
 
 
 def _both(first: Sequence[float], second: Sequence[float]) -> list[tuple[float, float]]:
-    # One of them may have failed in a later round, and records made by hand may hold what is no time.
+    # A case may have failed in a later round, and handmade records may have invalid times.
     return [
         (a, b)
         for a, b in zip(first, second, strict=False)

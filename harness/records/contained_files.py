@@ -1,7 +1,7 @@
-"""Files of a folder, opened without leaving it: no link is followed, and only regular files are used.
+"""Files of a folder, opened safely: no links are followed, and only regular files are used.
 
-A run folder or a store may come from anyone. A link in it could put any file of the reader into a report,
-or have any file overwritten; a FIFO would keep the reader waiting, and a device has no end.
+A run folder or a store may come from anyone. A link in it could put any of the reader's files into a report,
+or overwrite any file; a FIFO would block the reader, and a device has no end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.errors import StoreError
 
 MOST_BYTES = 1 << 30
-"""Of a file that is read as a whole."""
+"""Largest file that is read as a whole."""
 _WAY_OUT = "remove it, or put back a copy of what was written"
 # Opening a FIFO would wait for a writer.
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -42,7 +42,7 @@ def opened_inside(folder: Path, *names: str, kind: int = stat.S_IFREG) -> Iterat
         FileNotFoundError: there is no such file. OSError: it cannot be opened.
     """
     with _located(folder, names, kind) as place:
-        # Through the descriptor, since the file's name may lead elsewhere by now.
+        # By descriptor, because the file's name may lead elsewhere by now.
         file = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         yield file
@@ -102,7 +102,7 @@ def written_files(folder: Path, *names: str) -> tuple[str, ...]:
 
 
 def is_inside(folder: Path, *names: str) -> bool:
-    """Return True if there is a file that `opened_inside` would open."""
+    """True if there is a file that `opened_inside` would open."""
     try:
         with _located(folder, names, stat.S_IFREG):
             return True
@@ -111,7 +111,7 @@ def is_inside(folder: Path, *names: str) -> bool:
 
 
 def is_name(text: str) -> bool:
-    """Return True if text can name a file of a folder, and nothing outside of it."""
+    """True if text is a possible name of a file directly in a folder."""
     return text not in ("", ".", "..") and "/" not in text and text.isprintable()
 
 

@@ -198,7 +198,7 @@ class Resharding:
 
 
 Grade = Literal["steady", "unsteady", "disturbed"]
-# Shares of the cores' or a GPU's time used by others from which a repeat is unsteady, and disturbed.
+# Share of the cores' or a GPU's time used by others from which a repeat is unsteady, or disturbed.
 UNSTEADY_SHARE, DISTURBED_SHARE = 0.05, 0.20
 UNSTEADY_DRIFT, DISTURBED_DRIFT = 0.10, 0.30
 _LEAST_ROUNDS = 6
@@ -249,7 +249,7 @@ def grade_of(stability: Stability) -> Grade | None:
     drift = abs(stability.drift or 0.0)
     if worst >= DISTURBED_SHARE or drift >= DISTURBED_DRIFT or stability.n_hot:
         return "disturbed"
-    # A program on the same GPU may take any part of it where the driver does not say which.
+    # A program on the same GPU may use any part of it if the driver does not report the share.
     is_unknown = bool(stability.n_foreign_gpu) and stability.foreign_gpu is None
     is_unsteady = worst >= UNSTEADY_SHARE or drift >= UNSTEADY_DRIFT or is_unknown
     return "unsteady" if is_unsteady else "steady"

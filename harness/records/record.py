@@ -225,7 +225,7 @@ def from_json(line: str | bytes, *, without: Collection[str] = ()) -> Record:
     from pydantic import ValidationError
 
     stored = _object(line)
-    # Before anything that it says is believed, its schema included.
+    # Before any field is trusted, its schema included.
     document = without_checksum(stored)
     schema = document.get("schema")
     if not isinstance(schema, int) or isinstance(schema, bool):
@@ -303,7 +303,7 @@ def _refuse_constant(token: str) -> JsonValue:
 
 
 def _whole(text: str) -> int:
-    # The range of floats, with which reports compute.
+    # The range of floats, which reports compute with.
     if math.isinf(float(text)):
         raise ValueError(f"{text[:20]} is larger than any number of a record")
     return int(text)

@@ -1,4 +1,4 @@
-"""`results.jsonl`: one record a line, read whatever its state, and repaired after its run was killed."""
+"""`results.jsonl`: one record per line, readable in any state, and repaired after its run was killed."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _OUTDATED = "results.jsonl.outdated"
 
 _MOST_NAMED = 3
 _MOST_DIGITS = 9
-"""Most digits of a repeat's number."""
+"""Maximum of digits of a repeat's number."""
 Slot: TypeAlias = tuple[str, int]
 """A case and one of its repeats."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Damage:
-    """File of a run folder, or line of one, that is not as it was written, with the reason."""
+    """Damaged file of a run folder, or line of one, with the reason."""
 
     where: str
     why: str
@@ -60,7 +60,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Results:
-    """Content of `results.jsonl`; `lost` describes lines that were written and are gone."""
+    """Content of `results.jsonl`; `lost` describes lines that were written and are missing."""
 
     lines: tuple[Line, ...] = ()
     lost: Damage | None = None
@@ -76,7 +76,7 @@ def read_results(path: Path) -> Results:
     Raises:
         StoreError: it is no regular file of its folder. OSError: it cannot be read.
     """
-    # Before the results: a run that goes on writes the index after them.
+    # Before the results, because a run in progress writes the index after them.
     index, damage = _read_index(path.parent)
     lines: list[Line] = []
     content = b""
@@ -86,8 +86,8 @@ def read_results(path: Path) -> Results:
                 lines.append(_read_line(number, content))
     n_written = Counter((line.record.case, line.record.repeat) for line in lines if line.record is not None)
     n_unreadable = len(lines) - n_written.total()
-    # A machine that lost power can leave a block of zeros, newline included by a later write. A line that is
-    # longer than any record was not being written.
+    # A power failure can leave a block of zeros, with a newline by a later write. A line longer than any
+    # record is not a line that was being written.
     is_record = len(content) > MOST_LINE_BYTES or _is_object(content)
     if lines and lines[-1].record is None and content.strip() and not is_record:
         was_whole = index is not None and (index - n_written).total() >= n_unreadable
@@ -99,7 +99,7 @@ def read_results(path: Path) -> Results:
 
 
 def _contents(path: Path) -> Iterator[bytes]:
-    """Lines without their newline, each cut where it is longer than any record."""
+    """Lines without their newline, cut if longer than any record."""
     with opened_inside(path.parent, path.name) as file, os.fdopen(os.dup(file), "rb") as stream:
         while line := stream.readline(MOST_LINE_BYTES + 2):
             rest = line
@@ -109,7 +109,7 @@ def _contents(path: Path) -> Iterator[bytes]:
 
 
 def _read_line(number: int, content: bytes) -> Line:
-    """Read one line; damaged fields that may be missing are set to None, any other damage costs the line."""
+    """Read one line; damaged optional fields are set to None, any other damage loses the line."""
     fields: list[str] = []
     damages: list[str] = []
     while True:
@@ -126,9 +126,9 @@ def _read_line(number: int, content: bytes) -> Line:
 
 
 def _read_index(folder: Path) -> tuple[Counter[Slot] | None, Damage | None]:
-    """Number of lines written of each case and repeat; None for results without an index or a damaged one."""
+    """Number of lines written for each case and repeat; None without an index, or if it is damaged."""
     try:
-        # A last line that is not ended was being written.
+        # An unfinished last line was being written.
         lines = read_inside(folder, INDEX).split(b"\n")[:-1]
     except FileNotFoundError:
         return None, None
@@ -189,7 +189,7 @@ def _lost_lines(
 
 
 def write_index(path: Path, counts: Counter[Slot]) -> None:
-    """Write the index of results anew, before lines that it no longer has are moved away.
+    """Rewrite the index of results, before lines without an entry in it are moved away.
 
     Args:
         path: path of the results. counts: number of lines per case and repeat.
@@ -236,7 +236,7 @@ def _move_lines(path: Path, numbers: Collection[int], name: str) -> None:
     if not is_ended:
         lines[-1] += b"\n"
     if numbers:
-        # Killed in between, lines are in both files, and are moved again by the next run.
+        # If killed in between, lines are in both files, and the next run moves them again.
         _append(path.with_name(name), b"".join(lines[number - 1] for number in sorted(numbers)))
     write_bytes(path, b"".join(line for number, line in enumerate(lines, start=1) if number not in numbers))
 
@@ -249,7 +249,7 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def newest_of_each(records: Sequence[Record]) -> tuple[Record, ...]:
-    """Keep the last record of each case and repeat, in the order in which they first came."""
+    """Last record of each case and repeat, in the order of their first ones."""
     newest: dict[Slot, Record] = {}
     for record in records:
         newest[record.case, record.repeat] = record

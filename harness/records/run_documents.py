@@ -1,4 +1,4 @@
-"""Documents of a run folder beside its results: its default name, identity, experiment and machine."""
+"""Documents of a run folder besides its results: default name, identity, experiment and machine."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from harness.records.contained_files import read_inside
 
 LOCK_FILE = ".lock"
 RUN_FILE = "run.json"
-"""Written last when a folder is made: one with this file is a run folder."""
+"""Document that is written last: a folder with it is a run folder."""
 EXPERIMENT = "experiment.yaml"
 ENVIRONMENT = "environment.json"
 RESULTS = "results.jsonl"
 INDEX = "results.index"
-"""Has a line for each line of the results, `<case>/<repeat>`, written after it: so lost lines are noticed."""
+"""File with a line `<case>/<repeat>` for each line of the results, written after it, to detect lost lines."""
 REPORT = "report.html"
 
 CASES = "cases"
-"""Holds `<case>/<repeat>/`, which contains the files below."""
+"""Folder with `<case>/<repeat>/`, which contain the files below."""
 LOGS = "logs"
 PLAN = "plan.json"
 STEPS = "steps.parquet"
@@ -44,22 +44,22 @@ def default_name(experiment: str, now: datetime) -> str:
 
 
 def is_default_name(name: str) -> bool:
-    """Return True if `default_name` made a name, and not a person."""
+    """True if a name was made by `default_name`, not by a person."""
     return _DEFAULT_NAME.fullmatch(name) is not None
 
 
 RUN_SCHEMA = 2
-"""Since 2 each document has its checksum."""
+"""Version of the documents; from 2 on, each has a checksum."""
 _CHECKSUMS_SINCE = 2
 _MOST_BYTES = 1 << 24
 _MOST_VALUES = 50_000
-"""Values of a document, those within others counted each; a small YAML file can name any number of them."""
+"""Maximum of values in a document, nested ones included; a small YAML file can expand to any number."""
 _MOST_LEVELS = 100
 _WAY_OUT = "put back a copy"
 
 
 def is_of_run(path: Path) -> bool:
-    """Return True if a path without links is that of a run's records, documents or logs; reports are none."""
+    """True if a path without links is that of a run's records, documents or logs, not reports."""
     is_document = path.name in (LOCK_FILE, RUN_FILE, EXPERIMENT, ENVIRONMENT, INDEX)
     folders = [item.parent for item in (path, *path.parents) if item.name in (CASES, LOGS)]
     if is_document or path.name.startswith(RESULTS):
@@ -74,7 +74,7 @@ def describe(
     experiment: Mapping[str, JsonValue],
     environment: Mapping[str, JsonValue],
 ) -> None:
-    """Make a folder a run folder."""
+    """Write the documents that make a folder a run folder."""
     import yaml
 
     write_text(path / EXPERIMENT, yaml.safe_dump(json_value(experiment), sort_keys=False, allow_unicode=True))
@@ -174,7 +174,7 @@ def _hash(document: Mapping[str, JsonValue]) -> str:
     try:
         return canonical_hash(document)
     except TypeError:
-        return "no experiment"  # YAML says more than JSON: dates, sets and bytes
+        return "no experiment"  # YAML has more types than JSON: dates, sets and bytes
 
 
 def _without_checksum(file: Path, document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -208,7 +208,7 @@ def _read_json(folder: Path, name: str) -> dict[str, JsonValue]:
 
 
 def _require_readable(file: Path, document: object) -> None:
-    """Refuse documents that are nested too deeply or too large: YAML's aliases can nest without an end."""
+    """Refuse documents that are too deep or too large; YAML's aliases can nest without end."""
     left = [(document, 1)]
     n_values = 0
     while left:

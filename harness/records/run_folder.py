@@ -1,4 +1,4 @@
-"""Run folder of a running run: created, reopened, appended to; and old ones removed."""
+"""Run folder of a run in progress: created, reopened, appended to; and removal of old ones."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def lock_folder(path: Path) -> int:
 
 
 def unwritable(path: Path, error: OSError) -> UsageError:
-    """The error for a run folder that cannot be written to."""
+    """Error for a run folder that cannot be written to."""
     return UsageError(
         f"the run folder must be writable, got {error.strerror or error} for {path}; "
         "choose another with --out",
@@ -90,7 +90,7 @@ _DONE = ("ok", "implausible")
 
 
 class RunFolder:
-    """A run folder held by this process alone, open for appending. Use as a context manager."""
+    """A run folder locked by this process, for appending; a context manager."""
 
     def __init__(self, path: Path, *, lock: int) -> None:
         self.path = path
@@ -122,10 +122,10 @@ class RunFolder:
         return self.repeat_dir(case, repeat) / f"worker-{rank}.log"
 
     def begin_repeat(self, case: str, repeat: int) -> None:
-        """Remove what an attempt before has left and would be taken for this one's; logs go on."""
+        """Remove files of an earlier attempt that could be mistaken for this one's; logs are continued."""
         for name in (TRACE, STEPS, FAILURE_LOG):
             (self.repeat_dir(case, repeat) / name).unlink(missing_ok=True)
-        # That there is one says that this attempt has saved it.
+        # Its existence shows that this attempt has saved it.
         (self.checkpoint(case, repeat) / "checkpoint").unlink(missing_ok=True)
 
     def forget(self, outdated: Collection[Record]) -> None:
@@ -147,7 +147,7 @@ class RunFolder:
         )
 
     def write_failure(self, case: str, repeat: int, error: Exception) -> None:
-        """Keep the logs and tracebacks of a failure, which are too long for a record, if it has any."""
+        """Store the logs and tracebacks of a failure, if any, which are too long for a record."""
         notes = "\n\n".join(getattr(error, "__notes__", ()))
         if notes:
             write_text(self.repeat_dir(case, repeat) / FAILURE_LOG, writable(f"{error}\n\n{notes}\n"))
@@ -166,7 +166,7 @@ class RunFolder:
         line = to_json(record).encode() + b"\n"
         try:
             _append_whole(self._results, line)
-            # Second: a line that is in the index is in the results, whatever ends this process.
+            # Second: whatever ends this process, a line in the index is also in the results.
             _append_whole(self._index, index_line(record.case, record.repeat).encode())
         except OSError as error:
             raise StoreError(
@@ -236,14 +236,14 @@ class RunFolder:
 
 
 def _append_whole(file: int, line: bytes) -> None:
-    """Append a line and put it on disk, all of it or nothing."""
+    """Append a line and flush it to disk, completely or not at all."""
     size = os.fstat(file).st_size
     try:
         while line:
             line = line[os.write(file, line) :]
         os.fsync(file)
     except OSError:
-        # Half a line on a full disk must not be what the next one is appended to.
+        # On a full disk, the next line must not be appended to half a line.
         os.ftruncate(file, size)
         raise
 
@@ -333,7 +333,7 @@ def _resumable_results(path: Path, *, spec_hash: str, resume: bool) -> Results:
                 f"of {other!r:.80}; put back a copy of either file",
                 field="out",
             )
-    # A run that was refused before it measured anything leaves nothing that another experiment could harm.
+    # A run that was refused before any measurement leaves nothing that could affect another experiment.
     elif runs:
         raise UsageError(
             f"--resume needs the same experiment, got spec {spec_hash[:12]} for a folder of "
@@ -398,11 +398,11 @@ def _holds_run(folder: Path) -> bool:
 
 def _remove(folder: Path, *, dry_run: bool) -> bool:
     if dry_run and not os.path.lexists(folder / LOCK_FILE):
-        return os.access(folder, os.W_OK | os.X_OK)  # holding it would write the lock into it
+        return os.access(folder, os.W_OK | os.X_OK)  # locking it would write the lock into it
     try:
         lock = lock_folder(folder)
     except (UsageError, StoreError):
-        return False  # its run goes on, it belongs to another user, or its lock is a link
+        return False  # its run is in progress, it belongs to another user, or its lock is a link
     try:
         if dry_run:
             return True

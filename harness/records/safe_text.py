@@ -1,8 +1,8 @@
-"""Text of others made safe to show: control characters spelt out, secrets left out, logs cut to their end.
+"""Foreign text made safe to show: control characters escaped, secrets removed, logs shortened.
 
-Letters of every script stay, and so do the two joiners that Persian, scripts of India and emoji are written
-with. All else that is not printable is spelt out: control characters, marks of direction, which can show a
-sentence in another order than it has, characters without width, halves of surrogate pairs.
+Letters of all scripts stay, and the two joiners of Persian, Indian scripts and emoji. All other characters
+that are not printable are escaped: control characters, direction marks, which can reorder a sentence,
+characters without width, and halves of surrogate pairs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SPACE = re.compile(r"[^\S\x1c-\x1f\x85]")
 
 
 def printable(text: str) -> str:
-    """Text on one line: every space a plain one, other characters that are not printable as escapes."""
+    """Text on one line, with plain spaces, and escapes for other characters that are not printable."""
     if text.isprintable():
         return text
     return "".join(
@@ -31,7 +31,7 @@ def printable(text: str) -> str:
 
 
 def cut(text: str, *, most: int) -> str:
-    """Text without its middle, where it is longer than so many characters; how long that is, is said."""
+    """Text with its middle replaced by the number of removed characters, if it is too long."""
     if len(text) <= most:
         return text
     half = most // 2
@@ -50,7 +50,7 @@ _BEGINNING = 400
 
 
 def shortened(message: str) -> str:
-    """A message without the middle of what it echoes, where that is long: its rule and its way out stay."""
+    """Message without the middle of a long quoted value; rule and instruction stay."""
     if len(message) <= _LONGEST:
         return message
     ending = message[_BEGINNING - _LONGEST :]
@@ -68,8 +68,8 @@ _NAMES = (
     r"(?:token|secret|password|passwd|pwd|passphrase|api[-_]?key|access[-_]?key|account[-_]?key|"
     r"private[-_]?key|credentials?|signature|sig|authorization)"
 )
-# A search may take no longer than text is long. What may repeat without an end is therefore followed by
-# nothing that could be missing: where such a repetition begins, there is a match, and none is sought again.
+# A search must take time linear in the text. So nothing optional follows a repetition without limit: where
+# one begins, there is a match, and no search starts there again.
 _VALUE = r"(?:\"[^\"\n]*\"?|'[^'\n]*'?|[^\s,;&\"'}\])]+)"
 _NAMED = re.compile(
     rf"({_NAMES}[\"']?[ \t]{{0,3}}[=:][ \t]{{0,3}})"
@@ -96,7 +96,7 @@ _OPTION_NAME = re.compile(rf"{_NAMES}$", re.IGNORECASE)
 
 
 def redacted(text: str) -> str:
-    """Text without what looks like a secret."""
+    """Text without anything that looks like a secret."""
     text = _PRIVATE_KEY.sub(REDACTED, text)
     text = _SIGNED_IN.sub(rf"\1{REDACTED}@", text)
     text = _NAMED.sub(rf"\1{REDACTED}", text)
@@ -106,7 +106,7 @@ def redacted(text: str) -> str:
 
 
 def redacted_document(value: object, *, name: str = "") -> object:
-    """Mappings, sequences and scalars without what looks like a secret, by its form or by its name."""
+    """Mappings, sequences and scalars without anything that looks like a secret, by its form or its name."""
     if isinstance(value, Mapping):
         return {str(key): redacted_document(item, name=str(key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -122,7 +122,7 @@ def redacted_document(value: object, *, name: str = "") -> object:
 
 
 def redacted_command(words: Sequence[str]) -> str:
-    """A command line as a shell takes it, without what looks like a secret."""
+    """Command line for a shell, without anything that looks like a secret."""
     redacted_words: list[str] = []
     before = ""
     for word in words:
@@ -137,7 +137,7 @@ def _is_option(word: object) -> TypeGuard[str]:
 
 
 MOST_LETTERS = 300
-"""Longest line; the middle of a longer one is left out."""
+"""Longest line; a longer one loses its middle."""
 _MOST_BYTES = 1 << 16
 
 

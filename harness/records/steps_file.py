@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 MOST_ROWS = 10_000_000
-"""Most rows of a file, one for each step of each worker."""
+"""Maximum of rows in a file, one for each step of each worker."""
 _COLUMNS = ("worker", "step", "start_s", "end_s", "loss", "warmup")
 
 
@@ -46,7 +46,7 @@ class Steps:
 
 def write_steps(path: Path, steps: Steps) -> Path:
     """Write `steps.parquet`, atomically."""
-    # pyarrow is slow to import and only a run's end needs it.
+    # pyarrow is slow to import and needed only at a run's end.
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -82,10 +82,10 @@ def read_steps(data: bytes, *, name: str = STEPS) -> Steps:
         file = pq.ParquetFile(pa.BufferReader(data))
         if file.metadata.num_rows > MOST_ROWS:
             raise StoreError(f"{name} must hold at most {MOST_ROWS:,} steps, got {file.metadata.num_rows:,}")
-        # A small file can hold columns of any length.
+        # A small file can contain columns of any length.
         table = file.read(columns=[*_COLUMNS, "window", "input_s"], use_threads=False)
         columns = {column: table.column(column) for column in _COLUMNS}
-        # Files from before there were several have one window.
+        # Files without the column have one window.
         windows = table.column("window") if "window" in table.column_names else None
         waits = table.column("input_s") if "input_s" in table.column_names else None
         warmup = np.asarray(columns["warmup"], dtype=np.bool_)
@@ -99,6 +99,6 @@ def read_steps(data: bytes, *, name: str = STEPS) -> Steps:
             window=-warmup.astype(np.int32) if windows is None else np.asarray(windows, dtype=np.int32),
             input_s=None if waits is None else np.asarray(waits, dtype=np.float64),
         )
-    # Columns of other types than these are refused by pyarrow or by numpy, each in its own way.
+    # Columns of other types are refused by pyarrow or by numpy, each in its own way.
     except (OSError, pa.ArrowException, KeyError, ValueError, TypeError, OverflowError) as error:
         raise StoreError(f"{name} must hold steps written by stratbench: {first_line(str(error))}") from None

@@ -1,4 +1,4 @@
-"""A run folder as read back, also while its run goes on."""
+"""Reader of a run folder, also during its run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from harness.records.safe_text import log_tail
 from harness.records.steps_file import Steps, read_steps
 
 __all__ = ["StoreError", "StoredRun", "load_run", "require_run"]
-"""With the error that all of it raises, for readers that know nothing else of the harness."""
+"""With the error that all of it raises, for readers that import nothing else of the harness."""
 
 _WORKER_LOG = re.compile(r"worker-\d+\.log")
 _LEFT_OUT = "the line is left out"
@@ -70,7 +70,7 @@ class StoredRun:
         return None if data is None else read_steps(data, name=self.name_of(record, STEPS))
 
     def file(self, record: Record, name: str, *, most_bytes: int = MOST_BYTES) -> bytes | None:
-        """Content of a file in the folder of one record's repeat, or None where there is none.
+        """Content of a file of one record's repeat; None if there is none.
 
         Raises:
             StoreError: it is not as it was written, is not in the run folder, is longer than `most_bytes`, or
@@ -119,7 +119,7 @@ class StoredRun:
         return f"{CASES}/{record.case}/{record.repeat}/{name}"
 
     def damaged_files(self, record: Record) -> Iterator[tuple[str, str]]:
-        """Name and reason of each file of one record that is not as it was written."""
+        """Name and reason of each damaged file of one record."""
         for name in (PLAN, STEPS, TRACE):
             if name in record.file_checksums:
                 try:
