@@ -46,7 +46,7 @@ class Restored:
     """A checkpoint that a capture begins with.
 
     Attributes:
-        path: as it was asked for, absolute. step: number of steps made before it, None if it does not say.
+        path: absolute path. step: number of steps before it; None if it has none.
     """
 
     path: Path
@@ -60,10 +60,10 @@ class Restored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """A captured workload on disk, where workers see it.
+    """A captured workload on disk, visible to workers.
 
     Attributes:
-        restored: the checkpoint whose values it begins with, None for its own.
+        restored: checkpoint with its initial values; None for the workload's own.
     """
 
     folder: Path
@@ -102,19 +102,19 @@ class Memo:
 
 
 class Captures:
-    """Captures, batches, references and verdicts under one folder, each made when it is first asked for.
+    """Captures, batches, references and verdicts in one folder, each made when first requested.
 
-    A capture that fails because of a user's mistake, or failed twice, is not tried again with the same batch:
-    the same error is raised. All methods raise a CaseError for what cannot be made.
+    A capture that failed because of a user's mistake, or failed twice, is not repeated with the same batch:
+    the same error is raised again. All methods raise a CaseError for anything that cannot be made.
 
     Args:
-        call: where they are made.
-        seed: of models and data.
-        n_batches: how many different batches a case can use. n_least: how many it must have.
-        restore: checkpoint that captures begin with.
-        worker_path: where jobs see a path of this process's.
-        timeouts: for what is made.
-        n_check_steps: steps after which a capture is compared with the workload's own step; 0 compares none.
+        call: runs the jobs that make them.
+        seed: seed of models and data.
+        n_batches: most batches that a case can use. n_least: least number.
+        restore: checkpoint with the initial values; None for the workload's own.
+        worker_path: path of this process → the same path for jobs.
+        timeouts: limits of the jobs.
+        n_check_steps: steps after which a capture is compared with the workload's own step; 0 to skip this.
     """
 
     def __init__(
@@ -235,11 +235,11 @@ class Captures:
         of: Topology | str,
         is_late: bool = False,
     ) -> Result:
-        """Run a job that checks something of a capture, within the limit of its preparation.
+        """Run a job that checks something of a capture, within the time limit of its preparation.
 
         Args:
             of: topology or case whose checks share the limit.
-            is_late: workers have ended, and other checks share the limit.
+            is_late: True after the workers have ended; then other checks share the limit.
         """
         topology = topology_of(subject) if isinstance(subject, Plan) else subject
         budget = (capture.folder, of, is_late)
@@ -298,10 +298,10 @@ def planned(captures: Captures, case: Case) -> tuple[Capture, Plan]:
 
 
 def planned_to_run(captures: Captures, case: Case) -> tuple[Capture, Plan]:
-    """Capture and plan a case that workers are to run.
+    """Capture and plan a case for workers.
 
     Raises:
-        CaseError: as `planned`; no worker runs it, see `certain_refusal`.
+        CaseError: see `planned`; or no worker can run it, see `certain_refusal`.
     """
     refusal = certain_refusal(case)
     if refusal is not None:
@@ -311,10 +311,10 @@ def planned_to_run(captures: Captures, case: Case) -> tuple[Capture, Plan]:
 
 
 def with_faults(plan: Plan, faults: Sequence[Fault]) -> Plan:
-    """A plan whose workers have faults, and a warning where these are more than its rule withstands.
+    """Plan with faults of workers, and a warning if its rule does not tolerate as many.
 
     Raises:
-        UnsupportedError: there are no such workers, or the faults mean nothing to its steps.
+        UnsupportedError: there are no such workers, or the faults have no effect on its steps.
     """
     if not faults:
         return plan
@@ -366,7 +366,7 @@ def topology_of_case(case: Case, capture: Capture) -> Topology:
     """Workers, replicas and the global batch of a case.
 
     Raises:
-        CaseError: its strategy has no form for the device, which a graph for another would leave idle unseen.
+        CaseError: its strategy has no form for the device, which would stay idle with a graph for another.
     """
     lacking = case.chosen.strategy.lacks(case.shape.hardware)
     if lacking is not None:

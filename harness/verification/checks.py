@@ -80,8 +80,8 @@ def with_capture(
     """Add the verdict on the capture to a check's outcome; a wrong capture makes the case not equivalent.
 
     Args:
-        capture: None where the capture was not checked.
-        is_control: the strategy is wrong on purpose, and its outcome stays.
+        capture: None if the capture was not checked.
+        is_control: True for a strategy that is wrong on purpose, whose outcome stays.
     """
     if capture is None:
         return equivalence
@@ -94,10 +94,10 @@ def with_capture(
 def first_steps(
     processes: ProcessSet, n_steps: int, timeouts: Timeouts = USUAL, *, steps_per_loop: int = 1
 ) -> Outcome:
-    """Make the first steps on ready processes and read all copies of all variables.
+    """Run the first steps on ready processes, and read all copies of all variables.
 
     Args:
-        steps_per_loop: most steps of a run; there are two runs at least.
+        steps_per_loop: largest number of steps in one run; there are at least two runs.
     """
     n_workers = len(processes.pids)
     known_s: list[float] = []
@@ -133,11 +133,11 @@ EMULATED = "in float64, emulated on processors,"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseChecks:
-    """The checks of a run's cases; what one found holds for all later repeats.
+    """Checks of a run's cases; a result applies to all later repeats.
 
     Args:
-        known: the verdict on a case that was checked already.
-        keep: called with a failed check whose workers did not fail.
+        known: verdict on a case that was checked before.
+        keep: called with a failed check if its workers did not fail.
     """
 
     captures: Captures
@@ -186,13 +186,14 @@ class CaseChecks:
         )
 
     def decided(self, case: Case, capture: Capture, plan: Plan, equivalence: Equivalence) -> Equivalence:
-        """Decide in float64, on processors beside the workers, what their own steps cannot show.
+        """Decide in float64, on CPUs outside the workers, if the workers' own steps are inconclusive.
 
-        For devices that compile their own programs it is evidence, not a verdict, unless the graph is wrong.
+        For devices that compile their own programs, the result is evidence, not a verdict, unless the graph
+        is wrong.
 
         Args:
-            found: what their steps told; the answer where that is something, where there is no captured graph
-                to rewrite, and, with the reason, where float64 cannot be tried.
+            equivalence: outcome of the workers' steps; returned if it is conclusive, if there is no captured
+                graph to rewrite, and, with the reason, if float64 is impossible.
         """
         on_devices = plan.device == "tpu"
         if on_devices and capture.facts.draws and _is_finite_fault(equivalence):

@@ -43,7 +43,7 @@ class Returned:
     """One result of a step.
 
     Attributes:
-        per_shard: value of each shard, by rank. weights: their shares of the global batch.
+        per_shard: value of each shard, by rank. weights: shares of the shards in the global batch.
     """
 
     name: str
@@ -69,11 +69,11 @@ class Outcome:
 
     Attributes:
         values: every copy of every variable after the last step.
-        losses: global, of every step; None where states alone are compared.
-        gradient_norms: those of all copies of each gradient in the first step, as updates take them.
-        results: values that the last step returned beside its loss.
-        initial: values before the first step; with_gradient: variables that met a gradient other than zero.
-            Both are known of references alone.
+        losses: global loss of every step; None if only states are compared.
+        gradient_norms: norms of all copies of each gradient in the first step, as used by updates.
+        results: values that the last step returned besides its loss.
+        initial: values before the first step. with_gradient: variables with a nonzero gradient in some step.
+            Both are known for references only.
     """
 
     values: Mapping[Copy, Array]
@@ -89,8 +89,8 @@ class Checked:
     """A variable to compare.
 
     Attributes:
-        group: variables that scale its error if it hardly moved itself.
-        eps: of its type; 0 where its numbers are not rounded.
+        group: variables whose movement scales its error if it hardly moved itself.
+        eps: rounding unit of its dtype; 0 if its numbers are not rounded.
     """
 
     name: str
@@ -113,14 +113,14 @@ class GradientNorm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """The outcome that a strategy must have, with the tolerance of every number of it.
+    """Expected outcome of a strategy, with the tolerance of every number.
 
     Attributes:
-        scales: variable → how far it moved, at least a thousandth of the farthest of its group, or, of
-            forward state, of its own largest number.
-        limits: variable → what rounding explains of its error; of no variable before it is measured.
-        unmoved: trainables that met a gradient and stayed where they were.
-        gradient_norms: gradient → its norm in the first step, and what rounding explains of another one.
+        scales: variable → its movement, at least a thousandth of the largest in its group; for forward state,
+            at least a thousandth of its own largest number.
+        limits: variable → error explained by rounding; empty before it is measured.
+        unmoved: trainables with a nonzero gradient that did not move.
+        gradient_norms: gradient → its norm in the first step, and the difference explained by rounding.
         separability: None if shards were not compared with the whole batch.
     """
 
@@ -146,9 +146,9 @@ class Reference:
         """Measure the tolerances of a reference.
 
         Args:
-            others: outcomes that differ from it in rounding only; at least three.
-            loss_eps: of the type that losses are computed in.
-            gradient_eps: of the coarsest type on the way to gradients.
+            others: outcomes that differ from it by rounding only; at least three.
+            loss_eps: rounding unit of the losses' dtype.
+            gradient_eps: rounding unit of the coarsest dtype in the computation of gradients.
         """
         moved, stored = _moved(variables, outcome), _stored(variables, outcome)
         scales = _scales(variables, moved, outcome.values)
@@ -216,12 +216,12 @@ class Reference:
         )
 
     def require_finite(self, workload: str) -> None:
-        """Refuse a reference that can prove nothing.
+        """Refuse a reference that cannot prove anything.
 
         Args:
-            workload: its name, for the message.
+            workload: name of the workload, for the message.
         Raises:
-            CaseError: `non-finite-loss`, when it has one.
+            CaseError: `non-finite-loss`, if it has such a loss.
         """
         for step, loss in enumerate(self.losses):
             if not np.isfinite(loss):
@@ -349,15 +349,15 @@ def returned(pairs: Iterable[tuple[Result, Array]]) -> tuple[Returned, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedResult:
-    """One result of the last step beside the reference's.
+    """One result of the last step, compared with the reference's.
 
-    Only numbers and words are kept as they are; of arrays and complex numbers shape and error.
+    Only numbers and text are stored; arrays and complex numbers have only their shape and error.
 
     Attributes:
-        shape: of all shards' together where they join, else of the first one's.
-        value, reference_value: the global batch's, None where there is none or it is not kept.
-        error: the largest among the shards, as a share of the largest value; infinite for unequal integers
-            or words.
+        shape: shape of all shards' values joined, if they can be, else of the first one's.
+        value, reference_value: value for the global batch; None if there is none or it is not stored.
+        error: largest error of a shard, as a fraction of the largest value; infinite for unequal integers or
+            text.
     """
 
     name: str

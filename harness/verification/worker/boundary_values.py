@@ -20,8 +20,8 @@ class GradientCrossing:
     """A gradient, or a part of one, in a rewritten step.
 
     Attributes:
-        copy: the replica whose copy of the variable it updates; None where all share one.
-        part: of the captured variable; None for the whole of it.
+        copy: rank of the replica whose copy of the variable it updates; None if all share one.
+        part: part of the captured variable; None for the whole.
     """
 
     gradient: Gradient
@@ -61,10 +61,10 @@ def fetched(
 def passed_on(
     session: WorkerSession, step: TrainGraph, batch: Sequence[Array], boundaries: Sequence[Boundary]
 ) -> tuple[list[Array], float]:
-    """Return what boundaries of a worker's step pass on to updates, while the worker makes the step.
+    """Values that boundaries of a worker's step pass on to updates, while the worker runs the step.
 
     Returns:
-        the values, and what the worker's shards add to the global loss.
+        Values, and the contribution of the worker's shards to the global loss.
     """
     refs = [ref for b in boundaries for ref in (b.values, b.indices) if ref is not None]
     losses = [loss.tensor for loss in step.losses]
@@ -103,11 +103,11 @@ def combined_norms(step: TrainGraph, combined: Mapping[str, Crossed]) -> dict[Gr
 def passed_norms(
     step: TrainGraph, crossings: Sequence[Sequence[GradientCrossing]], values: Sequence[Sequence[Array]]
 ) -> dict[Gradient, list[float]]:
-    """Norms of what boundaries pass on to updates: of each whole copy, or of the first copies of all parts.
+    """Norms of values passed on to updates: of each whole copy, or of the first copies of all parts.
 
     Args:
-        step: as captured.
-        crossings: by task. values: of their tensors, likewise.
+        step: the captured step.
+        crossings: gradients by task. values: values of their tensors, by task.
     """
     norms: dict[Gradient, list[float]] = {}
     parts: dict[Gradient, dict[int, tuple[Part, float]]] = {}
@@ -119,7 +119,7 @@ def passed_norms(
     lengths = {crossing.gradient: crossing.boundary.shape.dims or () for crossing in crossings_of(step)}
     for gradient, of_gradient in parts.items():
         pieces = [part for part, _ in of_gradient.values()]
-        # A part that no worker passes on would be missed in the norm.
+        # A part that no worker passes on would be missing in the norm.
         if sum(part.stop - part.start for part in pieces) == lengths[gradient][pieces[0].axis]:
             norms.setdefault(gradient, []).append(hypot(*(norm for _, norm in of_gradient.values())))
     return norms

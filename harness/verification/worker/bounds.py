@@ -44,11 +44,9 @@ class CompressedSteps:
     """Steps of a compressed strategy.
 
     Attributes:
-        passed: of each step, what boundaries passed on to the updates, the parts of each gradient that is
-            compressed.
-        residuals: of compressors, by name and rank, before the first step and after each.
-        losses: global, of each step.
-        values: the state after the last step.
+        passed: for each step, values that boundaries passed on to updates: parts of each compressed gradient.
+        residuals: compressors' residuals by name and rank, before the first step and after each.
+        outcome: global losses, and variables after the last step.
     """
 
     passed: Sequence[Mapping[Gradient, Pieces]]
@@ -174,10 +172,10 @@ class BoundMeter:
         return self._judged(hidden, undecidable)
 
     def _judged(self, hidden: Collection[tuple[Gradient, int]], undecidable: tuple[str, ...]) -> BoundVerdict:
-        """The answer where nothing is wrong, by the share of elements of which rounding hides nothing.
+        """Verdict if nothing is wrong, by the share of elements that rounding does not hide.
 
         Args:
-            hidden: gradients and their steps: one that rounding hides in a step may be seen in all others.
+            hidden: gradients and steps in which rounding hides them; other steps may show them.
         """
         n_elements = sum(total.size for total in self._totals.values())
         share = 1 - sum(self._totals[gradient].size for gradient in hidden) / max(1, n_elements)
@@ -225,9 +223,9 @@ def _losses(
     """Losses of a gradient or of a part of it.
 
     Args:
-        passed: what was made of all members' encodings.
-        meant: by rank, the value to send. after_step: its residual, of codecs with error feedback.
-        scale: of the whole gradient, by which rounding is measured.
+        passed: decoded combination of all members' values.
+        meant: rank → value to send. after_step: rank → its residual, for codecs with error feedback.
+        scale: size of the whole gradient, relative to which rounding is measured.
     """
     inner = codec.codec if isinstance(codec, Feedback) else codec
     sent = list(meant.values())
@@ -236,7 +234,7 @@ def _losses(
         if rank not in after_step:
             bound += codec.loss_bound(own)
             continue
-        # Residuals are not lost: only additions on the wire lose precision then.
+        # Residuals are not lost: only additions on the wire lose precision.
         yield _Loss(
             step=n,
             figure=BoundFigure(

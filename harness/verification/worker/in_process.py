@@ -110,12 +110,12 @@ def programs_of(step: TrainGraph, plan: Plan) -> tuple[Program, ...]:
 
 
 class InProcessCluster:
-    """Workers that step together; as a context manager it closes their sessions and gives the servers back.
+    """Workers that step together; as a context manager it closes their sessions and releases the servers.
 
     Attributes:
-        sessions: one for each worker, by task.
+        sessions: session of each worker, by task.
     Args:
-        fetching: further tensors of every step, by task.
+        fetching: further tensors to fetch in every step, by task.
     """
 
     def __init__(
@@ -153,10 +153,10 @@ class InProcessCluster:
             POOL.give_back([session.program for session in self.sessions], self._servers)
 
     def take_up(self, programs: Sequence[Program]) -> None:
-        """Step with these programs on batches of their size from now on; they share all variables.
+        """Use these programs for batches of their size from now on; all programs share their variables.
 
         Args:
-            programs: of the same step and plan; the number of examples may differ.
+            programs: programs of the same step and plan; the number of examples may differ.
         """
         self._of_size[examples_of(programs)] = self._opened(programs)
 
@@ -204,20 +204,20 @@ class InProcessCluster:
     def each(
         self, job: Callable[[WorkerSession], T], sessions: Sequence[WorkerSession] | None = None
     ) -> list[T]:
-        """Run a job on all workers at a time.
+        """Run a job on all workers at the same time.
 
         Args:
-            sessions: one for each worker; None takes those that load and read.
+            sessions: session of each worker; None takes those that load and read.
         Returns:
-            the results by task.
+            Results by task.
         Raises:
-            Exception: what a worker raised, as soon as it does; the cluster is of no further use then.
+            Exception: a worker's exception, as soon as it is raised; the cluster is unusable afterwards.
         """
         futures = [self._threads.submit(job, session) for session in sessions or self.sessions]
         done, _ = wait(futures, return_when=FIRST_EXCEPTION)
         failed = next((future for future in futures if future in done and future.exception()), None)
         if failed is not None:
-            # The others wait for the one that failed, for ever unless their sessions end.
+            # The others would wait for the failed one forever, unless their sessions end.
             self._failed = True
             self._close()
             failed.result()

@@ -27,8 +27,8 @@ class StoredSteps:
     """Steps of a stored capture on its first batches.
 
     Attributes:
-        float64: compute in float64 in place of the step's own types.
-        last_batch: examples in the last step's batch, None for all.
+        float64: True computes in float64 in place of the step's own types.
+        last_batch: examples in the last step's batch; None for all.
     """
 
     capture: Path
@@ -81,10 +81,10 @@ def reference(state: JobState, steps: StoredSteps, topology: "Topology") -> Refe
 
 
 def separability(state: JobState, steps: StoredSteps, topology: "Topology") -> Separability:
-    """Compare the shards of the first batch with what the step means on the whole of it.
+    """Compare the shards of the first batch with the step on the whole batch.
 
     Raises:
-        UsageError: the loss is a sum over examples and is not said to be one, or the other way round.
+        UsageError: the loss is a sum over examples, but not declared as one, or the other way round.
     """
     compute_exactly(topology.device)
     with steps.naming_users_line(topology):
@@ -118,9 +118,9 @@ def verify(state: JobState, steps: StoredSteps, plan: "Plan", shrink: bool) -> V
     """Check a plan against the reference, all workers in this process.
 
     Args:
-        shrink: also find the first pass and variable that diverge, if any do.
+        shrink: True also finds the first pass and variable that diverge.
     Raises:
-        UsageError: as `separability`, or for a step that the strategy, or float64, is not for.
+        UsageError: see `separability`; or the strategy, or float64, cannot run the step.
         CaseError: the reference itself has a loss that is not finite.
     """
     from harness.verification.worker.check import check, check_bounds, make_reference

@@ -45,8 +45,8 @@ class PlainStep:
     """A user's step, traced once.
 
     Attributes:
-        concrete: the traced function; its graph lists the variables that it uses.
-        graph: the same graph, as our passes see graphs.
+        concrete: traced function; its graph lists the variables that it uses.
+        graph: the same graph, in our passes' form.
     """
 
     concrete: tf.types.experimental.ConcreteFunction
@@ -68,12 +68,12 @@ def plain_step(step: AnyStep, element_spec: object, n_examples: int | None) -> P
     Args:
         step: loss, variables and optimizer, a whole `tf.function`, or a compiled model.
         element_spec: structure of `tf.TensorSpec` of one example.
-        n_examples: in a batch, None for any number.
+        n_examples: examples in a batch; None for any number.
     """
     function = _function(step)
     specs = tf.nest.map_structure(lambda s: tf.TensorSpec((n_examples, *s.shape), s.dtype), element_spec)
     args, kwargs = arguments_of(function, specs)
-    # The user's summaries are to hold the run's own steps alone.
+    # The user's summaries shall contain only the run's own steps.
     with tf.summary.record_if(condition=False):
         concrete = function.get_concrete_function(*args, **kwargs)
     graph = graph_from_graphdef(concrete.graph.as_graph_def())
@@ -205,10 +205,10 @@ class _Drawing:
 
 
 def with_seeds_of(step: TrainGraph, other: Graph) -> tuple[TrainGraph, tuple[str, ...]]:
-    """A captured step that draws what another trace of it draws.
+    """Captured step with the random draws of another trace of it.
 
     Returns:
-        the step, and its nodes whose draws differ all the same: they have no seed, or no counterpart.
+        The step, and its nodes whose draws still differ, without a seed or a counterpart.
     """
     own, others = dict(_drawing(step.graph)), dict(_drawing(other))
     seeds: dict[tuple[str | None, str], _Seeds] = {}
@@ -238,7 +238,7 @@ class Drawn:
     """Parts of a step that depend on random numbers, drawn in it or in an earlier step.
 
     Attributes:
-        loss: the loss depends on them.
+        loss: True if the loss depends on them.
     """
 
     variables: frozenset[str]
@@ -246,10 +246,10 @@ class Drawn:
 
 
 def drawn_by(step: TrainGraph, drawing: Collection[str]) -> Drawn:
-    """Return the parts of a step that depend on the draws of some nodes.
+    """Parts of a step that depend on the draws of some nodes.
 
     Args:
-        drawing: names of nodes.
+        drawing: names of these nodes.
     """
     users = {
         v.name: [

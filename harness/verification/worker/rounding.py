@@ -33,13 +33,13 @@ EPS: Mapping[str, float] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounding:
-    """A way to compute the reference that differs from it by rounding only.
+    """A way to compute the reference that differs from it only by rounding.
 
     Attributes:
-        order: number of shards → their positions, as they are taken and added.
-        pairwise: add neighbours first, then neighbours of sums.
-        jitter: seed of factors (1 + eps·u), u uniform in [−1, 1], on what shards contribute and on what their
-            forward and backward pass reads; None for none.
+        order: number of shards → order in which they are added.
+        pairwise: True adds neighbours first, then neighbouring sums.
+        jitter: seed of factors (1 + eps·u), u uniform in [−1, 1], on shards' contributions and on the inputs
+            of their forward and backward pass; None for none.
     """
 
     name: str
@@ -82,10 +82,10 @@ def in_threads(function: Callable[..., Value], *arguments: Sequence[Any]) -> lis
 
 
 class RoundedSums:
-    """Sums over shards in float64, rounded in one way.
+    """Sums over shards in float64, with one way of rounding.
 
     Args:
-        random: of the jitter; None begins that of the rounding.
+        random: generator of the jitter; None starts a new one from the rounding's seed.
     """
 
     def __init__(self, rounding: Rounding, random: np.random.Generator | None = None) -> None:
@@ -138,10 +138,10 @@ class RoundedSums:
 
 
 def merged_rows(values: Array, ids: Array | None) -> Crossed:
-    """One row per id, the sum of the rows of equal ids; dense values as they are.
+    """One row per id, the sum of the rows with that id; dense values unchanged.
 
     Args:
-        values: [n, …]. ids: [n], None where values are dense.
+        values: [n, …]. ids: [n], None for dense values.
     """
     if ids is None:
         return values, None
@@ -152,18 +152,18 @@ def merged_rows(values: Array, ids: Array | None) -> Crossed:
 
 
 class RoundedReads:
-    """Trainables and examples as forward and backward read them: changed by as much as rounding changes them.
+    """Trainables and examples as read by forward and backward pass: changed as much as by rounding.
 
-    Without this a gradient that is nothing but rounding, as a bias' before BatchNormalization, would agree
-    between references that compute it in the same order, and with no other correct computation.
+    Without this, a gradient that consists of rounding alone, such as a bias' before BatchNormalization, would
+    be equal in references with the same order of computation, and differ in all other correct computations.
 
     Args:
-        eps: of the coarsest type that forward and backward compute in.
+        eps: rounding unit of the coarsest dtype in the forward and backward pass.
     """
 
     def __init__(self, rounding: Rounding, eps: float) -> None:
         self.exact = rounding.jitter is None
-        # Not the draws that contributions get.
+        # Different draws from those for contributions.
         self._random = np.random.default_rng(None if rounding.jitter is None else [rounding.jitter, 1])
         self._eps = eps
 
@@ -180,7 +180,7 @@ class RoundedReads:
         return np.asarray(widened(value) * factors).astype(value.dtype)
 
     def of_examples(self, value: Array) -> Array:
-        """Round examples except multiples of 1/256: classes, masks and bounds are read as they are.
+        """Round examples except multiples of 1/256: classes, masks and bounds stay exact.
 
         A label 3.0 that is read a little lower is of class 2, which is no rounding.
         """

@@ -24,14 +24,13 @@ _AT_ONCE = 2
 
 
 class ShardSessions:
-    """Sessions on the captured graph: one for all shards, or one per rank where the graph draws numbers.
+    """Sessions of the captured graph: one for all shards, or one per rank if the graph draws random numbers.
 
     Attributes:
-        starts_over: `load` takes all back: what a step leaves behind is in variables, for no op draws from
-            a state of its own.
-        has_random_state: shards have random state of their own, which moves on in the session they share.
+        starts_over: True if `load` resets everything: no operation has a random state outside of variables.
+        has_random_state: True if shards have their own random state, which advances in a shared session.
     Args:
-        step: without what is seen outside.
+        step: step without visible effects.
     """
 
     def __init__(self, step: TrainGraph, initial: InitialValues, shards: Sequence[Shard]) -> None:
@@ -111,12 +110,12 @@ class ShardSessions:
         feeds: frozenset[str],
         in_turn: bool,
     ) -> Iterator[Made]:
-        """Make something of each item, two at a time where none leaves anything behind for the others.
+        """Compute a value for each item, two at a time if none affects later ones.
 
         Args:
-            feeds: nodes that are fed; TensorFlow optimizes the graph for those that it has not met, and two
-                threads would both have it do so.
-            in_turn: each leaves something behind.
+            feeds: names of fed nodes; TensorFlow optimizes the graph for each new set of feeds, which two
+                threads would both cause.
+            in_turn: True if computations affect later ones.
         """
         is_new = feeds not in self._met_feeds
         self._met_feeds.add(feeds)

@@ -67,24 +67,24 @@ class JointStatistics:
         return joint
 
     def of_shard(self, share: float, joint: Mapping[str, Array]) -> dict[str, Array]:
-        """Statistics in the scale of the loss of a shard, which counts its share in a mean and 1 in a sum.
+        """Statistics in the scale of a shard's loss, which counts by its share in a mean, and by 1 in a sum.
 
         Args:
-            share: what part of the batch's examples the shard has.
+            share: the shard's share of the batch's examples.
         """
         return {name: value * share if name in self._summed else value for name, value in joint.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTurns:
-    """The turn of each tensor and target, from 1: one after the boundaries before it.
+    """Turns of tensors and targets, counted from 1: each comes after the boundaries that it depends on.
 
     Attributes:
-        sources: boundary → what crosses it in a shard: tensors of values and row ids, None where it is dense.
+        sources: boundary → tensors that cross it in a shard: values and row ids, the latter None if dense.
         fetches: tensor → its turn.
-        replica_targets: target that each shard runs itself → its turn.
-        draws: those from states of ops. No second run repeats them, and a later turn, or an update, may bring
-            about forward again: what is fed still runs for a node that waits for it.
+        replica_targets: target that each shard runs → its turn.
+        draws: tensors drawn from states of ops. A second run cannot repeat them, and a later turn, or an
+            update, may run forward again: fed nodes still run for nodes that wait for them.
     """
 
     boundaries: tuple[Boundary, ...]
@@ -161,10 +161,10 @@ Combine: TypeAlias = Callable[
 
 
 class StateShapeError(Exception):
-    """A shard assigns a value of another shape than its variable's; a session takes it silently.
+    """A shard assigns a value of another shape than its variable's, which a session accepts silently.
 
     Args:
-        node: whose output is assigned.
+        node: node whose output is assigned.
     """
 
     def __init__(self, boundary: Boundary, node: str, got: tuple[int, ...]) -> None:
@@ -184,15 +184,16 @@ class ShardSteps:
     """Steps of a captured step on global batches, shard by shard.
 
     Attributes:
-        results: what the last step returned beside its loss.
-        losses: of each shard of the last batch. crossed: what each of them sent across each boundary.
-        beside: further tensors that each of them made.
-        with_gradient: variables that met a gradient other than zero since the beginning, of those that the
-            step updates: another's gradient may only be clipped together with theirs.
-        gradient_norms: of the first step, as the update took them.
-        starts_over: it can be reset to its initial state.
+        results: values that the last step returned besides its loss.
+        losses: loss of each shard of the last batch. crossed: values that each shard sent across each
+            boundary.
+        beside: values of further tensors of each shard.
+        with_gradient: variables of the step's updates with a nonzero gradient so far; gradients of others may
+            only be clipped together with theirs.
+        gradient_norms: norms in the first step, as used by the update.
+        starts_over: True if it can be reset to its initial state.
     Args:
-        beside: tensors to fetch with all that crosses.
+        beside: tensors to fetch in addition.
     """
 
     def __init__(
@@ -223,12 +224,12 @@ class ShardSteps:
         topology: Topology | None = None,
         fed: Mapping[int, Mapping[str, Array]] | None = None,
     ) -> None:
-        """Give every variable its initial value; rounding is of this kind from now on.
+        """Give every variable its initial value, and use this way of rounding from now on.
 
         Args:
-            eps: of the coarsest type that forward and backward compute in.
-            topology: with no more shards than the one that it was made for, which is taken unless given.
-            fed: rank of a shard → tensors that it takes instead of computing them.
+            eps: rounding unit of the coarsest dtype in the forward and backward pass.
+            topology: topology with no more shards than that of the constructor, which is the default.
+            fed: rank of a shard → tensors that it takes as inputs instead of computing them.
         """
         self._topology = topology or self._widest
         self._fed = fed or {}
@@ -371,7 +372,7 @@ class ShardSteps:
         return self._sessions.fetch(shard.rank, fetches, {**feed, **joint, **fed}, targets)
 
     def _forward(self, turn: int, before: Mapping[Copy, Array], one_pass: _Pass) -> dict[str, Array]:
-        """Run a shard's forward and backward pass for a turn; of all state only the random one moves on.
+        """Run a shard's forward and backward pass for a turn; of its state, only the random one advances.
 
         Args:
             before: all other state, which later turns change.

@@ -25,12 +25,12 @@ _PASSING = frozenset({"Identity", "Cast", "ReadVariableOp", "ResourceGather"})
 def naming_users_line(
     capture: Path, topology: Topology, read_batches: Callable[[], Sequence[Sequence[Array]]]
 ) -> Iterator[None]:
-    """Turn what fails since the captured step fails into one line that names the user's.
+    """Turn a failure caused by the captured step into one line that names the user's line.
 
     The failing node is found by running the step, in its own types and on one device, on each shard.
 
     Args:
-        read_batches: gives global ones, in the step's own types.
+        read_batches: returns global batches, in the step's own types.
     Raises:
         UsageError: the step fails on a shard, or on any batch.
     """
@@ -114,10 +114,10 @@ class _Wording:
 
 
 def forward_node(graph: Graph, name: str) -> str:
-    """The node of the forward pass from which a node of the backward pass, or of a loop's body, was derived.
+    """Node of the forward pass from which a node of the backward pass, or of a loop's body, was derived.
 
     Args:
-        name: of a node of the graph, or of one that TensorFlow has made of it.
+        name: name of a node of the graph, or of one that TensorFlow derived from it.
     """
     scopes = name.split("/")
     if scopes[0].rstrip("_0123456789") in _GRADIENT_SCOPES:
