@@ -100,7 +100,7 @@ class Param:
         if self.choices:
             return value in self.choices
         if self.form == "path":
-            # Workers have another working directory.
+            # Workers have a different working directory.
             return Path(str(value)).expanduser().is_absolute()
         if self.form == "sha256":
             return re.fullmatch("[0-9a-fA-F]{64}", str(value)) is not None

@@ -253,7 +253,7 @@ _DESCRIBED = (
         devices=("tpu",),
     ),
 )
-# For every strategy that rewrites graphs, so that updates cost the same for all.
+# For every strategy that rewrites graphs, so that updates have the same cost in all.
 FUSED_UPDATE = Param(
     name="fused_update",
     type=bool,
@@ -353,4 +353,4 @@ def _computes_the_same(strategy: Strategy, params: Params) -> bool:
     try:
         return settled(strategy, params)[0].strategy_class == strategy.strategy_class
     except StrategyError:
-        return False  # knobs of which only one can be given
+        return False  # knobs that exclude each other

@@ -83,7 +83,7 @@ def _reads(step: TrainGraph) -> dict[str, int]:
     by_name = step.graph.by_name
     crossing = {n for b in step.boundaries for n in (b.values, b.indices) if n is not None}
     levels, uses = levels_of(step.graph, crossing), resource_uses(step.graph)
-    # Timed steps fetch none of the results.
+    # Timed steps fetch no results.
     roots = [producer(by_name[n].inputs[0]) for n in crossing]
     roots += [*(producer(loss.tensor) for loss in step.losses), *replica_targets(step)]
     stop = crossing.union(step.update_nodes(), (v.handle for v in step.variables))

@@ -8,7 +8,7 @@ from strategies.errors import StrategyError
 
 Device: TypeAlias = Literal["cpu", "gpu", "tpu"]
 UPDATER = 0
-"""The task that updates what replicas share, and so loads and reads it."""
+"""Task that updates, loads and reads the variables that replicas share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ class Topology:
         return f"{task_device(task)}/device:CPU:0"
 
 
-# Costs and passes ask for each variable.
+# Cached: costs and passes call this for each variable.
 @lru_cache(maxsize=64)
 def _replicas(topology: Topology) -> tuple[Replica, ...]:
     share, extra = divmod(topology.batch_size, topology.n_replicas)

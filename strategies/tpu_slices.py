@@ -77,7 +77,7 @@ Accelerator: TypeAlias = Literal["v2", "v3", "v4", "v5p", "v5litepod", "v6e", "v
 Dims: TypeAlias = tuple[int, ...]
 """Chips along each axis."""
 CUBE = 4
-"""Chips along each axis of the smallest box that optical switches connect to others, and to itself."""
+"""Axis length of the smallest box that optical switches connect to others, and to itself."""
 
 _CLOUD = "https://docs.cloud.google.com/tpu/docs"
 _JOUPPI_2020 = "Jouppi et al. 2020, A domain-specific supercomputer for training, doi:10.1145/3360307"
@@ -152,7 +152,7 @@ GENERATIONS: Mapping[Accelerator, Generation] = {
         shapes=_SMALLER_THAN_A_CUBE,
         most_chips=4096,
     ),
-    # Both ways of all six links: 1200 GB/s, as of v7x.
+    # Both directions of all six links: 1200 GB/s, as for v7x.
     "v5p": Generation(
         link_bytes_per_s=1200e9 / 2 / 6,
         source=f"{_CLOUD}/v5p",
@@ -261,7 +261,7 @@ def _dims(topology: str) -> tuple[int, ...]:
 
 
 def _shapes(generation: Generation) -> str:
-    # Google's own name of the one with an axis of one chip has that axis last.
+    # In Google's own name, an axis of one chip comes last.
     named = [
         "x".join(map(str, (*(d for d in dims if d > 1), *(d for d in dims if d == 1))))
         for dims in generation.shapes
@@ -310,7 +310,7 @@ def slice_cost(tpu_slice: TpuSlice, plan: Plan, step: StepSummary) -> SliceCost:
     Raises:
         StrategyError: the numbers of devices and replicas differ.
     """
-    # Shapes of clusters name slices, and need nothing of plans.
+    # Cluster shapes name slices without needing plans.
     from strategies.plan.payload import collective_bytes_of, flows_of
     from strategies.planner import topology_of
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 Frame: TypeAlias = tuple[str, int]
-"""A file and a line of it."""
+"""File and line number."""
 _OURS: Final = tuple(Path(__file__).parents[1] / name for name in ("harness", "strategies", "workloads"))
 _LIBRARY: Final = Path(sysconfig.get_path("stdlib"))
 _PACKAGES: Final = {"site-packages", "dist-packages"}
-"""Folders of what is installed, on this machine or on a worker's."""
+"""Folders of installed packages, on this machine or on a worker."""
 _GENERATED: Final = "__autograph_generated_file"
 _LONGEST_REASON: Final = 300
 _OF_TRACED_TENSORS: Final = re.compile(r"SymbolicTensor|symbolic `?tf\.Tensor|Symbolic Tensor")

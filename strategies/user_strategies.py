@@ -118,7 +118,7 @@ def read_plan(text: str, *, name: str, where: str) -> EditedPlan:
         strategy, params = _settled(document)
     except ValidationError as error:
         raise StrategyError(f"{where}: {mistake(error)}; see what `stratbench plan --json` prints") from error
-    except (RecursionError, ValueError) as error:  # also brackets in brackets for ever, and endless numbers
+    except (RecursionError, ValueError) as error:  # also for deeply nested brackets and huge numbers
         raise StrategyError(
             f"{where}: must be JSON of a plan's size, got {error}; begin with what `stratbench plan --json` "
             "prints"
@@ -155,7 +155,7 @@ def _settled(document: _Document) -> tuple[Strategy, Mapping[str, ParamValue]]:
             f"must be of a strategy that rewrites the graph, got {made_with.name!r}, which runs the "
             "workload's own code under TensorFlow; use that strategy itself"
         )
-    # A plan names all of its knobs: of two that exclude each other, one is there at its default.
+    # A plan names all of its knobs: of two that exclude each other, one has its default.
     usual = {p.name: (type(p.default), p.default) for p in made_with.params}
     changes = {k: v for k, v in document.strategy_params.items() if usual.get(k) != (type(v), v)}
     return settled(made_with, changes)
@@ -255,7 +255,7 @@ def _checked(candidate: object, where: str) -> Builder:
             ) from None
         if not holds(value):
             raise StrategyError(f"{where}: {attribute} must be {rule}, got {value!r:.80}; change it")
-    builder: Builder = candidate  # type: ignore[assignment]  # The rules above are the protocol's attributes.
+    builder: Builder = candidate  # type: ignore[assignment]  # The rules above check the protocol's attributes.
     if builder.name in (strategy.name for strategy in STRATEGIES):
         raise StrategyError(
             f"{where}: name must not be that of another strategy, got {builder.name!r}; choose another"

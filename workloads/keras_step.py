@@ -63,7 +63,7 @@ def step_of_model(model: "keras.Model", example: object) -> "TrainStep | Callabl
         raise WorkloadError(message, field="train_step")
     if getattr(model.train_step, "__func__", None) is not keras.Model.train_step:
         step = model.train_step
-        is_traced = hasattr(step, "python_function")  # its author has made a tf.function of it
+        is_traced = hasattr(step, "python_function")  # the author has wrapped it in a tf.function
         return step if is_traced else tf.function(step)  # type: ignore[no-any-return]
     if not getattr(model, "inputs", None):
         _build(model, example)
@@ -92,7 +92,7 @@ def _loss(model: "keras.Model") -> "Callable[[Any], tf.Tensor]":
 
     takes_training = "training" in inspect.signature(model.compute_loss).parameters
     training = {"training": True} if takes_training else {}
-    # Keras's own list begins with the mean of losses; a user's may leave it out.
+    # Keras's own list begins with the mean loss; a user's may omit it.
     mean_loss, *_ = keras.Model.metrics.fget(model)
 
     def loss(batch: object) -> tf.Tensor:

@@ -96,7 +96,7 @@ def _in_float32(loss: "Callable[[Any], tf.Tensor]") -> "Callable[[Any], tf.Tenso
         import tensorflow as tf
 
         value = loss(*batch, **parts)
-        # Whoever returns no tensor is told so by capture.
+        # Capture reports a step that returns no tensor.
         return tf.cast(value, tf.float32) if isinstance(value, tf.Tensor) else value
 
     return widened

@@ -50,7 +50,7 @@ class TrainStep:
     reduction: Literal["mean", "sum"] = "mean"
 
     def __post_init__(self) -> None:
-        # Whatever the annotations say: a user's file is not type-checked.
+        # Checked despite the annotations: a user's file is not type-checked.
         clip: object = self.clip_global_norm
         variables: object = self.variables
         reduction: object = self.reduction
@@ -74,7 +74,7 @@ class Workload(Protocol):
 
     name: str
     batch_size: int
-    """Global examples per step, the default."""
+    """Default global batch size."""
     flops_per_example: float | None
     """Floating-point operations of forward and backward for one example; None if unknown."""
 

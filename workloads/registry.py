@@ -63,7 +63,7 @@ def resolve(reference: str, params: Mapping[str, object]) -> Workload:
         return user_file.make(reference, params)
     name, entry = _find(reference)
     values = read_params(name, entry.params, params, sizes=entry.sizes)
-    # `read_params` gave each its type.
+    # `read_params` has checked each type.
     training = Training(**{key: values.pop(key) for key in _TRAINING})  # type: ignore[arg-type]
     values.pop(SIZE, None)
     if entry is KERAS:

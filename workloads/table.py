@@ -10,7 +10,7 @@ from workloads.optimizers import OPTIMIZERS
 from workloads.protocol import WorkloadError, did_you_mean
 
 SIZE = "size"
-"""The parameter that chooses the defaults of others."""
+"""Name of the parameter that sets the defaults of others."""
 
 
 def read_params(
@@ -54,7 +54,7 @@ def read_params(
 
 
 SIZES = ("tiny", "small", "full")
-"""For tests, for two processor cores, and as published."""
+"""Sizes for tests, for two processor cores, and as published."""
 
 _BERT_WORDS = 30_522
 _GPT_TOKENS = 50_257
@@ -104,7 +104,7 @@ _NUMBERS = {
     "vocabulary": ("tokens", "Tokens or words that the model knows."),
     "width": ("values", "Width of the model or its embeddings."),
 }
-"""Whole numbers among the parameters: unit and summary."""
+"""Integer parameters: unit and summary."""
 
 
 def _number(name: str, default: int) -> Param:
@@ -150,7 +150,7 @@ def _optimizer(default: str) -> tuple[Param, ...]:
     )
 
 
-# Real data in place of synthetic, and what it must hash to.
+# Real instead of synthetic data, and its checksum.
 _DATA = (
     Param(name="data", type=str, form="path", default=None, summary="File of real data; none: synthetic."),
     Param(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 _MODULE_PREFIX = "stratbench_"
-"""Begins the names of users' files among modules."""
+"""Prefix of the module names of users' files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,7 +319,7 @@ def _is_count(value: object) -> bool:
 def _is_flops(value: object) -> bool:
     if value is None:
         return True
-    # Whole numbers can be larger than any float, and so can infinity.
+    # An integer, or infinity, can exceed the largest float.
     return isinstance(value, int | float) and value is not True and 0 < value <= sys.float_info.max
 
 

@@ -107,7 +107,7 @@ class CoordinatedStep:
             self._coordinator.schedule(self._closure, args=(self._iterator,)) for _ in range(n_closures)
         ]
         self._coordinator.join()
-        # Asked for while workers train, each value would cost them a call.
+        # If requested while workers train, each value would cost them a call.
         losses, ended_s, workers = np.asarray([value.fetch() for value in values], np.float64).T
         order = np.argsort(ended_s, kind="stable")
         return losses[order], ended_s[order], workers[order].astype(np.int64)
@@ -122,7 +122,7 @@ class CoordinatedStep:
 
     def _timed(self, iterator: "tf.data.Iterator") -> tf.Tensor:
         loss = self._on_one(next(iterator))
-        # On the call itself, and so on all that it assigns.
+        # Wait for the call itself, and thereby for all its assignments.
         with tf.control_dependencies([loss]):
             ended_s = tf.timestamp()
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()

@@ -117,7 +117,7 @@ def _multi_worker_mirrored(plan: Plan, task: int, addresses: Sequence[str]) -> t
         bytes_per_pack=plan.strategy_params["bytes_per_pack"],
         implementation=_COMMUNICATION[communication.upper()],
     )
-    # Alone it must have no cluster: TensorFlow would start a server without peers.
+    # A single task must have no cluster: TensorFlow would start a server without peers.
     cluster = tf.train.ClusterSpec({"worker": list(addresses)} if len(addresses) > 1 else {})
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster,

@@ -49,7 +49,7 @@ class _Replica:
     target: tf.Tensor | None = None
 
 
-# Replicas are traced in threads of their own, which take turns.
+# Replicas are traced in separate threads, which run in turn.
 _REPLICA: ContextVar[_Replica | None] = ContextVar("replica", default=None)
 
 

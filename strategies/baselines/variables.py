@@ -20,7 +20,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 Copy: TypeAlias = tuple[str, int | None]
 
 CONSTANTS = "constants/"
-"""Prefix of what the capture keeps beside the graph and no variable of the model holds."""
+"""Prefix of the names of captured constants, which no variable of the model holds."""
 
 
 @contextmanager
@@ -80,7 +80,7 @@ def created_while_tracing(
 
     def outside(create: "tf.types.experimental.GenericFunction", **settings: object) -> tf.Variable:
         nonlocal making
-        if making:  # one that the distributed variable consists of
+        if making:  # a component of the distributed variable
             return create(**settings)
         making = True
         try:

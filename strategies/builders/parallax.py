@@ -11,7 +11,7 @@ from strategies.params import Params
 from strategies.plan.schema import PlanNode, StepSummary, VariableSummary
 from strategies.topology import Topology
 
-# Collectives wait for all workers, so that none can go ahead of the others.
+# Collectives wait for all workers, so that none can run ahead of the others.
 PARAMS = (
     all_reduce.CHUNK_SIZE,
     replace(parameter_server.SYNC, choices=(True,)),

@@ -159,7 +159,7 @@ MIN_BYTES = Param(
 )
 SEED = Param(name="seed", type=int, default=0, minimum=0, summary="Random seed of the chosen axes.")
 CUTTING = frozenset({MAX_SHARDS.name, MIN_BYTES.name})
-"""A strategy with one of these knobs cuts what it can."""
+"""Knobs of strategies that cut all variables that can be cut."""
 
 
 def smallest_divisor(length: int) -> int | None:

@@ -21,12 +21,12 @@ BUCKET_BYTES = Param(
     unit="bytes",
     summary="Largest bucket of gradients.",
 )
-# NCCL would want all sums in one order, and owners begin their own.
+# NCCL needs all sums in one order, but owners start their own.
 _TRANSPORTS = tuple(c for c in all_reduce.TRANSPORT.choices if c != "nccl")
 TRANSPORT = replace(all_reduce.TRANSPORT, choices=_TRANSPORTS, tunable=_TRANSPORTS)
 PARAMS = (MIN_BYTES, BUCKET_BYTES, TRANSPORT, *KNOBS)
 LONG_PART_SLICES = 32
-"""Slices of a part beside which one more or less does not count."""
+"""Number of slices of a part above which one more or less does not matter."""
 
 
 def sharded_update(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
@@ -36,7 +36,7 @@ def sharded_update(step: StepSummary, topology: Topology, params: Params) -> lis
     there. Variables that another update reads are updated by all replicas.
     """
     cuts = _cuts(step, topology.n_replicas, int(params[MIN_BYTES.name] or 0))
-    # New values travel dense, whatever gradients are like.
+    # New values are sent dense, even if gradients are sparse.
     dense = step.model_copy(
         update={"variables": tuple(v.model_copy(update={"sparse": False}) for v in step.variables)}
     )
@@ -95,7 +95,7 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode], *_: object) -> list[str]
 def _cuts(step: StepSummary, n: int, min_bytes: int) -> Cuts:
     """Axis and near-equal parts of each variable that has a part for every replica."""
     shapes = {v.name: v.shape for v in step.variables}
-    # A slot of another shape would be read by all parts.
+    # All parts would read a slot of another shape.
     odd = {v.slot_of for v in step.variables if v.slot_of is not None and v.shape != shapes[v.slot_of]}
     cuts = {}
     for v in step.variables:

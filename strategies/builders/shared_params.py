@@ -28,7 +28,7 @@ KNOBS = (ACCUMULATE, SYNC_BATCH_NORM)
 
 
 _ASK_FOR_NOTHING = {"sync": True, "accumulate": 1}
-"""Values of knobs that ask for nothing, where these are neither 0 nor false."""
+"""Values of knobs that change nothing, if they are neither 0 nor false."""
 
 
 def first_set(params: Params, *knobs: str) -> str | None:
@@ -84,7 +84,7 @@ MERGE_ROWS = Param(
     summary="Sum sparse rows of equal ids before the update; changes Adam and Adagrad.",
 )
 ALWAYS_MERGED = replace(MERGE_ROWS, default=True, choices=(True,))
-"""The same knob of strategies that cannot apply rows of equal ids one by one."""
+"""The same knob for strategies that cannot apply rows of equal ids one by one."""
 
 
 def with_sparse_duplicates(

@@ -16,9 +16,9 @@ MATMUL = Param(
     choices=("float32", "bfloat16"),
     summary="Type of matrix products on TPUs; bfloat16 is faster and not exact.",
 )
-"""Type in which TPUs multiply matrices of float32; TensorFlow's default is bfloat16, which is not exact."""
+"""Type in which TPUs multiply float32 matrices; TensorFlow's default is bfloat16, which is not exact."""
 _MOST_STEPS = 10_000
-"""Most steps of a loop, whose batches are in memory together; windows and checks are whole loops."""
+"""Maximum number of steps per loop, whose batches are in memory together; windows are whole loops."""
 PARAMS = (
     Param(
         name="reshard",

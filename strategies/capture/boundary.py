@@ -32,7 +32,7 @@ class TargetRecorder:
     """
 
     targets: dict[int, str] = field(default_factory=dict)
-    # With the scaled tensor itself, for ids of tensors that are gone are given anew.
+    # With the scaled tensor itself, because ids of deleted tensors are reused.
     _scaled: dict[int, tuple[object, object]] = field(default_factory=dict)
 
     @contextmanager
@@ -81,7 +81,7 @@ PREFIX = "gradient_boundary"
 AnyOptimizer: TypeAlias = keras.optimizers.Optimizer | tf.compat.v1.train.Optimizer
 Hook: TypeAlias = Callable[[Callable[..., object]], Callable[..., object]]
 _APPLYING = ((keras.optimizers.Optimizer, "apply"), (tf.compat.v1.train.Optimizer, "apply_gradients"))
-# They refer to this module's function, not to the public names of it.
+# They refer to this module's function, not to its public names.
 _GRADIENTS_OF_V1 = tf.compat.v1.train.Optimizer.compute_gradients.__globals__["gradients"]
 
 

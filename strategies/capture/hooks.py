@@ -58,7 +58,7 @@ def overriding_classes(base: type, method: str) -> Iterator[type]:
 
 def lines_of(graph: tf.Graph) -> dict[str, str]:
     """Node → `file.py:12` of the user's line that made it; nodes of a function are `function/node`."""
-    # TensorFlow has no public way from a graph to those of its functions.
+    # TensorFlow has no public access to the graphs of a graph's functions.
     functions = {name: getattr(f, "graph", None) for name, f in graph._functions.items()}  # noqa: SLF001
     named = [("", graph), *((f"{name}/", body) for name, body in functions.items() if body is not None)]
     lines = ((within + op.name, line_of_operation(op)) for within, g in named for op in g.get_operations())
@@ -119,7 +119,7 @@ class StatisticsRecorder:
             if is_synchronized:
                 self.synchronized[layer.path] = None
             before, self._layer = self._layer, None if mask is not None else layer
-            # One device has all examples; TensorFlow's way to find that out leads past `tf.nn.moments`.
+            # One device has all examples; TensorFlow's test for that bypasses `tf.nn.moments`.
             layer.synchronized = False
             try:
                 return call(layer, inputs, training=training, mask=mask)

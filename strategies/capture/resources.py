@@ -74,7 +74,7 @@ def _value(node: Node) -> Array:
     return array
 
 
-# Resources whose contents are what their initializer makes; a mutable table's would be lost.
+# Resources that an initializer fills; the contents of a mutable table would be lost.
 _REMADE = frozenset({"HashTableV2", "SummaryWriter"})
 
 
@@ -97,7 +97,7 @@ def recreated_table(placeholder: str, handle: tf.Tensor) -> TracedTable:
     handles: list[tf.Tensor] = []
 
     def make() -> None:
-        # A table without a handle makes one, here in the graph, and its initializer takes that.
+        # A table without a handle creates one, here in the graph, for its initializer.
         owner._resource_handle = None  # noqa: SLF001 - no public way; TrackableResource documents the two methods
         owner._initialize()  # noqa: SLF001
         handles.append(owner.resource_handle)

@@ -61,7 +61,7 @@ def _slots(optimizer: keras.optimizers.Optimizer) -> Iterator[tuple[tf.Variable,
             yield from _slots(values)
         elif isinstance(values, list) and values is not trained and len(values) == len(trained):
             if any(v is optimizer.iterations for v in values):
-                continue  # all that the optimizer has, which may by chance be as many
+                continue  # the list of all its variables, which may have the same length by chance
             owned = {id(v) for v in optimizer.variables} - {id(v) for v in trained}
             for slot, owner in zip(values, trained, strict=True):
                 if isinstance(slot, Variable) and id(slot) in owned:
@@ -177,7 +177,7 @@ def _initial(name: str, variable: tf.Variable) -> Array:
             f"variable {name!r}: must have a value before the step is traced, got one that a trace has made "
             "and that failed; build the model first, as by calling it on a batch"
         )
-    # Shares the variable's memory, of which `numpy()` would make a copy.
+    # Shares the variable's memory; `numpy()` would copy it.
     return np.asarray(variable.read_value())
 
 
@@ -200,7 +200,7 @@ def _named(
 ) -> dict[str, tf.Variable]:
     paths = {id(raw_variable(v)): variable_name(v) for v in [*known, *declared]}
     by_handle = {id(v.handle): v for v in [*map(raw_variable, declared), *used]}
-    # Eager tensors are numbered as they are made; tf.Variable has no public creation order.
+    # Eager tensors are numbered in order of creation; tf.Variable has no public creation order.
     ordered = sorted(by_handle.values(), key=lambda v: v.handle._id)  # noqa: SLF001
     names = _unique([paths.get(id(v), variable_name(v)) for v in ordered])
     return dict(zip(names, ordered, strict=True))

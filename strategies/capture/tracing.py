@@ -93,7 +93,7 @@ class Trace:
 
 
 Body = Callable[[object, BoundaryRecorder], object]
-"""The step as ordinary code: batch → what should be a scalar loss, or None where it returns none."""
+"""The step as ordinary code: batch → its return value, a scalar loss or None."""
 
 
 def body_of(step: CapturableStep | Callable[[object], tf.Tensor]) -> Body:
@@ -183,7 +183,8 @@ def _composed(step: CapturableStep) -> Body:
             gradients, _ = tf.clip_by_global_norm(
                 gradients, _scaled_norm(step.optimizer, step.clip_global_norm)
             )
-        # With None for what the loss does not depend on: a MultiOptimizer wants one for each variable.
+        # None for variables on which the loss does not depend: a MultiOptimizer needs one gradient per
+        # variable.
         step.optimizer.apply(gradients, variables)
         return loss
 

@@ -26,11 +26,11 @@ from strategies.ir.resource_uses import written_inputs
 from strategies.ir.traversal import topological_order
 
 Events: TypeAlias = int
-"""A set of accesses and marks: each is a bit."""
+"""Set of accesses and marks; each one is a bit."""
 Path: TypeAlias = tuple[str, ...]
-"""A node of the graph, and then a function and a node of it for each body on the way to a node."""
+"""Path to a node: a node of the graph, then a function and one of its nodes for each nested body."""
 Branches: TypeAlias = Mapping[Path, int]
-"""Calls, and predicates of branches of TensorFlow 1 (Switch, Merge), each with the number of a branch."""
+"""Calls, and predicates of TensorFlow 1 branches (Switch, Merge), each with the number of a branch."""
 
 _LOOP_CONDITIONS = frozenset({"LoopCond"})
 
@@ -171,7 +171,7 @@ class _Walk:
         branches = node.attrs.get("branches", ())
         refs = [*attrs, *(branches if isinstance(branches, tuple) else ())]
         names = [ref.name for ref in refs if isinstance(ref, FunctionRef)]
-        # One that reaches itself is taken as a single node.
+        # A recursive function is treated as a single node.
         return [] if set(names) & set(self._open) else [self.graph.functions[name] for name in names]
 
     def _call(
@@ -189,13 +189,13 @@ class _Walk:
             inner = _Body.of(function, events, handles, start, chosen)
             outcomes.append(self._through_function(function, inner, path))
             if node.op in LOOPS:
-                # Each round begins when the condition holds.
+                # An iteration begins when the condition holds.
                 start |= outcomes[0].results[0]
                 events = [event | start for event in events]
         within = self._within.setdefault(path, (1 << len(self._events)) - (1 << n_before))
         done = _one_of([outcome.done for outcome in outcomes], within) | start
         if node.op in LOOPS:
-            # It may end before its first round.
+            # The loop may have no iterations.
             results = zip(events, outcomes[-1].results, strict=True)
             outputs = [own | (result & within) for own, result in results]
             done = reduce(or_, outputs, done)

@@ -12,7 +12,7 @@ from strategies.ir.ops import BRANCHES, ENTERS, EXITS, FORWARDING_OPS, READ_OPS
 from strategies.ir.traversal import reachable_functions, topological_order
 
 Frame: TypeAlias = tuple[bytes, ...]
-"""Names of the loops around a node, outermost first; empty outside of all."""
+"""Names of the loops around a node, outermost first; empty outside all loops."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class OpaqueAttr:
     proto: bytes
 
 
-# A tuple is a list attribute; its items are of one kind.
+# A tuple is a list attribute with items of one kind.
 Attr: TypeAlias = (
     "bytes | bool | int | float | DType | Shape | TensorValue | FunctionRef | AttrPlaceholder | OpaqueAttr"
     " | tuple[Attr, ...]"

@@ -32,7 +32,7 @@ def _verify_nodes(
     checked: set[int] = set()
     for node in nodes:
         _verify_inputs(node, names, arguments)
-        # Copies share their attributes, so that each mapping is looked at once.
+        # Copies share their attributes, so that each mapping is checked once.
         if node.attrs and id(node.attrs) not in checked:
             checked.add(id(node.attrs))
             _verify_calls(f"node {node.name!r}", node.attrs, functions)
@@ -62,7 +62,7 @@ def _verify_inputs(node: Node, names: Container[str], arguments: Container[str])
             raise GraphError(
                 f"node {node.name!r}: control inputs come last, got tensor {ref!r} after one; swap them"
             )
-        # Most references are a name alone, and need not be taken apart.
+        # Most references are only a name and need no parsing.
         if ref not in names and (not ref or (producer(ref) not in names and ref not in arguments)):
             raise GraphError(
                 f"node {node.name!r}: input {ref!r} comes from no node here; add its producer or redirect it"
@@ -71,7 +71,7 @@ def _verify_inputs(node: Node, names: Container[str], arguments: Container[str])
 
 def _verify_calls(owner: str, attrs: Mapping[str, Attr], functions: Mapping[str, Function]) -> None:
     for name in sorted(called_functions(attrs)):
-        # An empty name is how some ops say that they call nothing.
+        # Some ops use an empty name to call nothing.
         if name and name not in functions:
             raise GraphError(f"{owner}: calls function {name!r}, which is not in the library; keep or add it")
 

@@ -48,10 +48,10 @@ BROADCASTING = op_set("""
     Xdivy Xlog1py Xlogy
 """)
 ELEMENTWISE = UNARY | BROADCASTING | op_set("AddN AccumulateNV2")
-# Reductions of several tensors' reductions are the reduction of all, by this op.
+# Reductions that can be combined: op → op that combines the reductions of several tensors.
 REDUCTIONS = {"Sum": "add", "Prod": "multiply", "Max": "maximum", "Min": "minimum", "All": "and", "Any": "or"}
 
-# Updates in place, of each element by itself; other inputs than variables, gradients and indices are scalars.
+# In-place elementwise updates; inputs other than variables, gradients and indices are scalars.
 DENSE_UPDATES = op_set("""
     ResourceApplyAdaMax ResourceApplyAdadelta ResourceApplyAdagrad ResourceApplyAdagradDA
     ResourceApplyAdagradV2 ResourceApplyAdam ResourceApplyAdamWithAmsgrad ResourceApplyAddSign
@@ -59,7 +59,7 @@ DENSE_UPDATES = op_set("""
     ResourceApplyKerasMomentum ResourceApplyMomentum ResourceApplyPowerSign ResourceApplyProximalAdagrad
     ResourceApplyProximalGradientDescent ResourceApplyRMSProp
 """)
-# Updates of the rows that ids name, each by itself.
+# Row-wise updates of the rows that ids name.
 SPARSE_UPDATES = op_set("""
     ResourceSparseApplyAdadelta ResourceSparseApplyAdagrad ResourceSparseApplyAdagradDA
     ResourceSparseApplyAdagradV2 ResourceSparseApplyCenteredRMSProp ResourceSparseApplyFtrl

@@ -38,8 +38,10 @@ _SEEDED_OPS = (
     "FractionalAvgPool",
 )
 _SAMPLERS = "CandidateSampler"
-_DRAWS_NOTHING = frozenset({"ComputeAccidentalHits"})  # it compares ids, and has the seeds of samplers
-# Ops whose output depends on shapes alone: no seed passes through them.
+_DRAWS_NOTHING = frozenset(
+    {"ComputeAccidentalHits"}
+)  # it compares ids, and has seed attributes like samplers
+# Ops whose output depends only on shapes: no seed passes through them.
 SHAPES = frozenset({"Shape", "ShapeN", "Size", "Rank", "VariableShape"})
 _TELLS_ALGORITHM = frozenset({"StatelessRandomGetAlg"})
 _SEEDS_AT = {
@@ -48,7 +50,7 @@ _SEEDS_AT = {
     "StatelessMultinomial": frozenset({2}),
     "StatelessRandomGammaV2": frozenset({1}),
 }
-"""Op → its inputs that are seeds; of the others it is the second, or a key and a counter after the shape."""
+"""Op → its seed inputs; other ops have the seed second, or a key and a counter after the shape."""
 _OF_KEY = ("V2", "V3")
 _STATELESS_OPS = (
     "StatelessRandom",
@@ -156,7 +158,7 @@ def reseed(graph: Graph, rank: int) -> Graph:
 
 
 def _is_seeded_op(op: str) -> bool:
-    # Gradients of pooling take what was drawn as inputs.
+    # Gradients of pooling have the drawn values as inputs.
     return (op.startswith(_SEEDED_OPS) and not op.endswith("Grad")) or op.endswith(_SAMPLERS)
 
 

@@ -58,7 +58,7 @@ def _arguments_reaching(
 ) -> frozenset[int]:
     if function.name in memo:
         return memo[function.name]
-    memo[function.name] = frozenset()  # a function that reaches itself adds nothing of its own
+    memo[function.name] = frozenset()  # a recursive call adds nothing
     by_name = {node.name: node for node in function.nodes}
     waiting = [
         producer(node.data_inputs[position])

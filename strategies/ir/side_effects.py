@@ -18,7 +18,7 @@ from strategies.ir.traversal import (
 
 _CHECK_OPS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2"})
 _CALL_OPS = frozenset({"While", "If", "Case", "StatefulPartitionedCall", "For", "RemoteCall"})
-# State that loops of TensorFlow 1 keep for their gradients alone.
+# State that TensorFlow 1 loops keep only for their gradients.
 _KEPT_BY_LOOPS = ("Stack", "TensorArray")
 _HARMLESS = READ_OPS | _CALL_OPS | {"Placeholder", "VarHandleOp", "HashTableV2", "SummaryWriter"}
 
@@ -87,7 +87,7 @@ def _keeps_state(op: str) -> bool:
 
 
 _MADE_FOR_SHOW = frozenset({"CreateSummaryFileWriter", "CreateSummaryDbWriter"})
-_HANDED_ON = "Print"  # of the first TensorFlow: its result is its first input
+_HANDED_ON = "Print"  # TensorFlow 1's op: its result is its first input
 FILE_WRITERS = op_set("""
     WriteAudioSummary WriteFile WriteGraphSummary WriteHistogramSummary WriteImageSummary
     WriteRawProtoSummary WriteScalarSummary WriteSummary
@@ -127,8 +127,8 @@ def _is_shown(node: Node) -> bool:
 
 
 def _silenced(nodes: Sequence[Node], renamed: Mapping[str, str]) -> tuple[Node, ...]:
-    # What waits in a loop's frame must be in that frame, which it may owe to its data alone. Elsewhere what
-    # is shown need not even be computed.
+    # A node that waits in a loop's frame must be in that frame, possibly only because of its data inputs.
+    # Elsewhere the printed value need not even be computed.
     framed = any(node.op in ENTERS for node in nodes)
     return tuple(
         _unshown(node, framed=framed) if _is_shown(node) else renamed_functions(node, renamed)

@@ -210,6 +210,6 @@ def constant_array(node: Node) -> Array | None:
     if values.size == math.prod(dims):
         return values.reshape(dims)
     filled = np.zeros(math.prod(dims), values.dtype)
-    # TensorFlow leaves out what only repeats the last value.
+    # TensorFlow omits trailing repeats of the last value.
     filled[: values.size], filled[values.size :] = values, values[-1] if values.size else 0
     return filled.reshape(dims)

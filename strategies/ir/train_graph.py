@@ -8,7 +8,7 @@ from strategies.ir.graph import DType, Graph, Shape, producer
 from strategies.ir.variable import Rule, Variable
 
 BEFORE_ALL = 0
-"""The level of what travels before anything crosses a boundary."""
+"""Level of values that are sent before anything crosses a boundary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,7 +158,7 @@ def descendants(
         if name in visited or name in stop:
             continue
         visited.add(name)
-        # A sum of all gradients has so many inputs that they must not be looked through for each of them.
+        # A sum of all gradients has too many inputs to search them for each one.
         users = (u for u in consumers.get(name, ()) if u.name not in visited and u.name not in stop)
         waiting += [user.name for user in users if control or name in map(producer, user.data_inputs)]
     return visited
@@ -176,7 +176,7 @@ def topological_order(nodes: Collection[Node]) -> tuple[Node, ...]:
     ordered: dict[str, Node] = {}
     open_names: set[str] = set()
     for root in nodes:
-        # Most references are a name alone, and need not be taken apart.
+        # Most references are only a name and need no parsing.
         if all(r in ordered or (n := producer(r)) in ordered or n not in by_name for r in root.inputs):
             ordered[root.name] = root
             continue

@@ -38,7 +38,7 @@ class Fresh:
     owners: tuple[int, ...] = ()
 
     def value(self) -> Array:
-        # `stratbench list` reads plans, and need not wait for NumPy.
+        # `stratbench list` reads plans, and should not wait for NumPy's import.
         import numpy as np
 
         if self.kind == "normal":

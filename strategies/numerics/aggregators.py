@@ -71,7 +71,7 @@ def aggregate(
     """
     finite = finite_vectors(vectors)
     n_finite, least = tf.math.count_nonzero(finite, dtype=tf.int32), aggregation.least_finite
-    # In pieces that a graph's text has whole.
+    # In pieces, so that a graph's text shows each one whole.
     message = [f"rule={aggregation.rule} needs {least}", TOO_FEW_FINITE, f"of {len(vectors)} workers, got"]
     enough = tf.debugging.Assert(n_finite >= least, [*message, n_finite])
     with tf.control_dependencies([enough]):
@@ -107,7 +107,7 @@ class Contributions:
 
 
 Result: TypeAlias = tuple[tf.Tensor, tf.Tensor | None]
-"""A vector, and the places of the rows that it was made of where these are not all."""
+"""Combined vector, and positions of the rows that it consists of; None for all rows."""
 
 
 def mean(rows: Rows) -> tf.Tensor:
@@ -122,7 +122,7 @@ def weighted_mean(rows: Rows, weights: tf.Tensor) -> tf.Tensor:
         weights: float64 [n], positive; their sum is arbitrary.
     """
     weights = tf.cast(weights / tf.reduce_sum(weights), rows.dtype)[:, None]
-    # No product of matrices: GPUs take these in fewer digits.
+    # Not as a matrix product: GPUs compute these with lower precision.
     return rows.map(lambda matrix: tf.reduce_sum(weights * matrix, axis=0))
 
 
@@ -356,7 +356,7 @@ def _workers_of(rows: Rows) -> tf.Tensor:
 
 
 def _mean(contributions: Contributions) -> Result:
-    # Rows that are means already have no share of their own.
+    # Rows that are already means have no share of their own.
     if contributions.rows.mixing is not None or len(set(contributions.shares)) == 1:
         return mean(contributions.rows), None
     return weighted_mean(

@@ -23,14 +23,14 @@ def apart(vector: tf.Tensor, *, shapes: Sequence[tuple[int, ...]]) -> list[tf.Te
 
 
 IN_ORDER = "nccl"
-"""The implementation whose members hang unless all begin their sums in the same order.
+"""Implementation whose members hang unless all of them start their sums in the same order.
 
 TensorFlow starts NCCL's kernels as they become ready and leaves their order to the graph (NcclCommunicator in
 tensorflow/core/nccl/collective_communicator.cc).
 """
 
 
-# Types that TensorFlow's collectives have no kernels for, and what carries them.
+# Types without kernels in TensorFlow's collectives, and the types that carry them.
 _WIDER = {tf.int8: tf.int32, tf.uint8: tf.int32, tf.int16: tf.int32, tf.uint16: tf.int32}
 _SAME_BITS = {
     tf.uint32: tf.int32,
@@ -38,9 +38,9 @@ _SAME_BITS = {
     tf.complex64: tf.float32,
     tf.complex128: tf.float64,
 }
-"""Sums of these are the others' to a bit: whole numbers wrap around alike, complex ones have two parts."""
+"""Types with bitwise equal sums: integers wrap around equally, complex numbers have two parts."""
 _MOVED_AS = {tf.bfloat16: tf.float16, tf.int16: tf.float16, tf.uint16: tf.float16}
-"""Types of the same size, for what no arithmetic is done on."""
+"""Types of the same size, for values without arithmetic."""
 
 
 def carried(value: tf.Tensor, across: Callable[[tf.Tensor], tf.Tensor], *, adds: bool) -> tf.Tensor:
@@ -225,7 +225,7 @@ def reduce_scatter(
         if own_length:
             theirs = tf.split(both, 2)[int(order.index(other) > order.index(rank))]
             terms[other] = theirs if own_length == length else theirs[:own_length]
-    # In the order of ranks, so that the sum does not depend on who makes it.
+    # In the order of ranks, so that all members compute the same sum.
     total = [tf.add_n([terms[r] for r in sorted(terms)])] if terms else []
     own = _owned(values, owners, rank)
     return (apart(total[0], shapes=[tuple(v.shape) for v in own]) if total else []), tf.group(*exchanged)

@@ -95,7 +95,7 @@ def _in(n: int, tensors: tuple[tf.Tensor, ...]) -> list[tuple[tf.Tensor, ...]]:
 
 
 Group = tuple[int, int]
-"""Members and group key."""
+"""Number of members, and key of their group."""
 
 
 def bare(codec: Codec) -> Codec:

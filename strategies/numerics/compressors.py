@@ -294,14 +294,14 @@ def _largest(flat: tf.Tensor, k: int) -> tf.Tensor:
     ranked.
     """
     magnitude = tf.abs(flat)
-    # NaN has no rank among numbers, and must be sent.
+    # NaN cannot be ranked, and must be sent.
     score = tf.where(tf.math.is_nan(flat), tf.constant(float("inf"), flat.dtype), magnitude)
     n = flat.shape[0]
     block = n // (k * _BLOCKS_PER_KEPT)
     if block < _LEAST_BLOCK:
         return tf.math.top_k(score, k, sorted=False).indices
     whole = n // block * block
-    # The rest of the values, fewer than a block, may be above the threshold and lower it in no case.
+    # The remaining values, less than a block, may exceed the threshold but never lower it.
     maxima = tf.reduce_max(tf.reshape(score[:whole], [-1, block]), axis=1)
     threshold = tf.reduce_min(tf.math.top_k(maxima, k, sorted=False).values)
     candidates = tf.where(score >= threshold)[:, 0]
@@ -373,7 +373,7 @@ def orthonormal(columns: tf.Tensor) -> tf.Tensor:
     finite = tf.reduce_all(tf.math.is_finite(columns))
     # With infinite values a factorisation could return anything.
     safe = tf.where(finite, columns, tf.zeros_like(columns))
-    # Columns of one length each: their products neither overflow nor vanish.
+    # Columns of unit length: their products neither overflow nor vanish.
     largest = tf.reduce_max(tf.abs(safe), axis=0, keepdims=True)
     directions, _ = tf.linalg.qr(tf.math.divide_no_nan(safe, largest))
     return tf.where(finite, directions, tf.fill(tf.shape(directions), tf.cast(float("nan"), columns.dtype)))
@@ -460,7 +460,7 @@ class Quantized:
         n = math.prod(gradient.shape.as_list())
         blocks = tf.reshape(tf.pad(tf.reshape(gradient, [-1]), [[0, -n % QSGD_BLOCK]]), [-1, QSGD_BLOCK])
         largest = tf.reduce_max(tf.abs(blocks), axis=1)
-        # The largest of NaN and others is not NaN on every device.
+        # A maximum that includes NaN is not NaN on every device.
         seen = tf.where(tf.reduce_any(tf.math.is_nan(blocks), axis=1), largest * float("nan"), largest)
         share = tf.math.divide_no_nan(tf.abs(blocks), largest[:, tf.newaxis]) * self.levels
         uniform = tf.random.stateless_uniform(tf.shape(share), seed=draws, dtype=share.dtype)

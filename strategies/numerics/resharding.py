@@ -15,15 +15,15 @@ from strategies.numerics.collectives import carried, gathered, summed
 from strategies.plan.payload import MOST_IN_ALL_TO_ALL
 
 Group = tuple[int, int]
-"""Members of a collective, and the key of their group."""
+"""Number of members of a collective, and key of their group."""
 ON_HOST, ON_CORE = "/job:host", "/job:core"
-"""Devices of nodes that belong on a host, and where variables are; known where they are spliced."""
+"""Placeholder devices: of nodes on a host, and of variables; replaced when they are spliced."""
 _DEFAULT = ""
 COUNTS = ("reshards", "shards", "unshards", "sent_bytes")
-"""Counts of a replica: how often it was asked for a program's format, how often that took variables apart
-and a later call put them together, and the bytes that it sent for that."""
+"""Counts of a replica: requests for a program's format; how often a request split variables, and a later one
+joined them again; and bytes sent for that."""
 GAUGES = ("whole_bytes", "kept_bytes")
-"""Bytes of a replica when it last took variables apart: of whole variables, and of what is left since."""
+"""Bytes of a replica when it last split variables: of whole variables, and of the parts that it keeps."""
 _NOTHING_DONE = (0,) * (len(COUNTS) + len(GAUGES))
 
 
@@ -44,7 +44,7 @@ def part_of(value: tf.Tensor, place: tf.Tensor, *, n_parts: int) -> tf.Tensor:
     size, length = math.prod(value.shape), part_length(value.shape, n_parts)
     if size % n_parts:
         return tf.gather(flat, tf.minimum(place * length + tf.range(length), size - 1))
-    # A slice keeps the whole memory of its source allocated.
+    # A slice would keep all memory of its source allocated.
     return tf.raw_ops.DeepCopy(x=tf.slice(flat, [place * length], [length]))
 
 
@@ -206,7 +206,7 @@ class _Forms:
                 for one, part, (shape, dtype) in zip(self.whole, self.parts, self.variables, strict=True)
             ]
         with tf.control_dependencies(assigned), tf.device(ON_CORE):
-            # Replicas may share a variable, which none gives up before all have their parts of it.
+            # Replicas may share a variable, which no replica deletes before all have their parts.
             all_have_theirs = all_here(group=self.group, key=self.keys[-1])
         with tf.control_dependencies([all_have_theirs]):
             deleted = _given_up(self.whole)

@@ -12,9 +12,9 @@ Chunk: TypeAlias = list[tf.Tensor]
 """One range of coordinates of several vectors, [c] each."""
 _CHUNK_BYTES = 4 << 20
 _PARALLEL_CHUNKS = 2
-"""More chunks at a time would not stay in a processor's cache."""
+"""Chunks processed in parallel; more would not fit into a processor's cache."""
 _MOST = 1e300
-"""Distances beyond this count as this: a sum of several is still a number."""
+"""Upper limit of distances, so that a sum of several stays finite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Rows:
         finite = tf.gather(tf.stack(chunk[: len(self.vectors)]), self.order)
         if self.mixing is None:
             return finite
-        # In float64: GPUs multiply matrices of float32 in fewer digits.
+        # In float64: GPUs multiply float32 matrices with lower precision.
         return tf.cast(tf.matmul(self.mixing, tf.cast(finite, tf.float64)), self.dtype)
 
     def map(self, fn: Callable[..., tf.Tensor], *more: tf.Tensor) -> tf.Tensor:

@@ -44,13 +44,13 @@ from strategies.passes.update.merge_rows import MergeRows
 from strategies.plan.schema import Plan
 
 PassTable: TypeAlias = Mapping[type[Pass], Callable[[TaskPlan], bool]]
-"""Passes in order → the plans that need them."""
+"""Passes, in order → condition on the plan."""
 
 UPDATE_PASSES: PassTable = {
     MergeRows: lambda plan: bool(plan.merged_rows),
     FuseUpdates: lambda plan: plan.execution.fused_update,
 }
-"""Passes of updates, which apply to a single replica's step too."""
+"""Passes that rewrite updates; they apply to a single replica's step too."""
 
 PASSES: PassTable = {
     **UPDATE_PASSES,
@@ -87,7 +87,7 @@ PASSES: PassTable = {
     Placement: lambda plan: plan.is_served,
     PackPulls: lambda plan: plan.is_served and plan.n_tasks > 1,
 }
-"""Passes of replicas with a graph of their own: copies, what a task combines, collectives, servers."""
+"""Passes of replicas with separate graphs: copies, sums within a task, collectives, servers."""
 
 TPU_PASSES: PassTable = {
     **UPDATE_PASSES,
@@ -95,7 +95,7 @@ TPU_PASSES: PassTable = {
     DenseRows: lambda plan: any(node.sparse for node in plan.nodes),
     ReplicateComputation: lambda _: True,
 }
-"""Passes of real TPU cores, for which TensorFlow makes programs and loops of a replicated computation."""
+"""Passes of real TPU cores; TensorFlow compiles a replicated computation for them and loops over steps."""
 
 CORE_PASSES: PassTable = {
     **TPU_PASSES,

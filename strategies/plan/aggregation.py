@@ -15,7 +15,7 @@ NONE, MIXING, BUCKETING = "none", "nearest-neighbour-mixing", "bucketing"
 MEAN, CLIPPING = "mean", "centered-clipping"
 _MOST_SUBSETS = 10_000
 TOO_FEW_FINITE = "finite contributions"
-"""Text in the error of a step that has too few for its rule."""
+"""Text in the error of a step with too few finite contributions for its rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ RULES = (
 )
 BY_NAME: Mapping[str, Rule] = {rule.name: rule for rule in RULES}
 KNOBS: Mapping[str, Param] = {p.name: replace(p, default=None) for rule in RULES for p in rule.params}
-"""Parameters of all rules, none by default: what is usual depends on the rule."""
+"""Parameters of all rules, with default None: actual defaults depend on the rule."""
 
 
 def has_rule(params: Params) -> bool:

@@ -18,7 +18,7 @@ PARAMETERS = {
     "steps_per_loop": "steps_per_loop",
     "device_loop": "loops_on_device",
 }
-"""A parameter's name in the registry → the field that it sets."""
+"""Name of a parameter in the registry → field that it sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Execution:
         """
         usual = cls()
         values = {field: params.get(name) for name, field in PARAMETERS.items()}
-        # Truth values and counts, as the field has them.
+        # Booleans and counts, with the field's type.
         changes = {
             field: type(getattr(usual, field))(value)
             for field, value in values.items()

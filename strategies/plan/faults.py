@@ -9,7 +9,7 @@ from strategies.errors import StrategyError, suggestion
 from strategies.params import Param, filled
 
 Place = Literal["gradient", "others", "batch", "process"]
-"""Place of a fault: a worker's gradients, these in view of the others', its labels, or its process."""
+"""Place of a fault: a worker's gradients, also in view of the others', its labels, or its process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +275,7 @@ def deviations(n: int, f: int) -> float:
     """
     supporters = n // 2 + 1 - f
     share = (n - f - supporters) / max(n - f, 1)
-    # With so few workers that all or none must support it, the formula has no finite value.
+    # If all workers or none must support it, the formula has no finite value.
     return NormalDist().inv_cdf(min(max(share, 0.05), 0.95))
 
 

@@ -14,7 +14,7 @@ from strategies.plan.schema import BY_RULE, Compression, Partition, PlanNode, St
 from strategies.topology import UPDATER, Topology
 
 Mistake: TypeAlias = tuple[str, object, str]
-"""The rule, what was received, and the way out."""
+"""Rule, received value, and advice."""
 _WHOLE = "keep it whole with `partition: null`"
 
 
@@ -388,7 +388,7 @@ def _transport(checked: NodeInPlan) -> Iterator[Mistake]:
     if checked.topology.n_tasks < 2:
         yield "transport tcp needs two workers", "one", "use auto"
     if "ps" in checked.synchronizers:
-        # On one core that is the only one, and another worker's step may need it to read here.
+        # On one core there is only one such thread, and another worker's step may need it to read here.
         yield "transport tcp waits on a thread that servers need", "ps beside it", "use auto"
     if compressor is not None and not compressors.on_own_transport(compressor.name):
         rule = "transport tcp does not add up half precision"

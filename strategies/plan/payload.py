@@ -26,7 +26,7 @@ from strategies.plan.schema import (
 from strategies.topology import Topology
 
 _ACCUMULATED = frozenset({"half", "float", "double"})
-"""Types for which TensorFlow has kernels of accumulators."""
+"""Types for which TensorFlow has accumulator kernels."""
 
 
 def accumulated_type(dtype: str) -> DType:
@@ -63,7 +63,7 @@ class WireTypes:
 
 LENGTH_BYTES = 4
 RING_LENGTHS_BYTES = 2 * 8
-"""Lengths of a worker's rows and ids, which the workers' own ring sends first."""
+"""Bytes of the lengths of a worker's rows and ids, which the workers' own ring sends first."""
 ID_BYTES = 8
 MOST_IN_ALL_TO_ALL = 11
 """TensorFlow's all-to-all mixes up messages in a group of twelve members or more."""
@@ -215,7 +215,7 @@ def core_flows(
     variable = by_name[node.variable]
     updated = variable if variable.slot_of is None else by_name[variable.slot_of]
     crossings = variable.crossings if node.synchronizer == "cross-replica-sum" else 0
-    # An update of rows takes the variable and its slots whole, one that is not by elements the gradient.
+    # An update of rows needs the whole variable and slots; one that is not elementwise needs the gradient.
     is_whole = updated.sparse or not updated.updated_by_elements or n > MOST_IN_ALL_TO_ALL
     if crossings and (is_whole or not node.in_parts):
         summed = node.bytes * crossings
@@ -271,7 +271,7 @@ def _row_links(node: PlanNode, variable: VariableSummary, topology: Topology, ty
     shards = [[r.examples for r in topology.local_replicas(t)] for t in range(topology.n_tasks)]
     if node.transport == "tcp":
         shares = [most_rows_bytes(node, variable, sum(shard)) + RING_LENGTHS_BYTES for shard in shards]
-        # That of the next worker comes last and stays.
+        # The next worker's share arrives last and is not passed on.
         return _around([share * n_times for share in shares], stays=1)
     most = max(map(sum, shards) if n == topology.n_tasks else map(max, shards))
     dtype = types.of_rows(node.dtype) if node.synchronizer == "robust-gather" else node.dtype
@@ -316,12 +316,12 @@ class _Shards:
         first and carries shares as long as they are.
         """
         for (*_, in_ring), shares in self.gradients.items():
-            # A worker's own share stays when it comes.
+            # A worker's own share is not passed on when it arrives.
             by_task = _by_task(shares, topology)
             links = _around(by_task, stays=0) if in_ring else _between_replicas(shares, topology)
             yield Flow(op="scatter", n_bytes=sum(shares.values()), links=links)
         for (_, (*_, in_ring)), shares in self.values.items():
-            # The share of the next worker comes last and stays.
+            # The next worker's share arrives last and is not passed on.
             by_task, longest = _by_task(shares, topology), max(shares.values())
             others = topology.n_replicas - 1
             links = _around(by_task, stays=1) if in_ring else _ring(topology, others * longest)

@@ -14,7 +14,7 @@ from strategies.topology import Device, Topology
 
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
 COMPARED_WITH_REFERENCE: frozenset[StrategyClass] = frozenset(("exact", "control"))
-"""Classes whose variables must be the reference's; others differ from it by what they are."""
+"""Classes whose variables must equal the reference's; other classes differ from it by design."""
 Synchronizer = Literal[
     "none",
     "ps",
@@ -30,9 +30,9 @@ BY_RULE: frozenset[Synchronizer] = frozenset(("robust-gather", "robust-servers")
 BETWEEN_WORKERS: frozenset[Synchronizer] = frozenset(
     ("hierarchical-all-reduce", "robust-gather", "robust-servers")
 )
-"""Synchronizers in which one replica of each worker acts for all of its worker."""
+"""Synchronizers in which one replica per worker acts for all replicas of the worker."""
 DENSE_SYNCHRONIZERS: frozenset[Synchronizer] = frozenset(("none", "average", "cross-replica-sum"))
-"""Synchronizers that send nothing of a sparse gradient as rows."""
+"""Synchronizers that send sparse gradients as dense values."""
 Transport = Literal["auto", "ring", "nccl", "tcp"]
 SparseDuplicates = Literal["kept", "merged", "merged (linear)"]
 """Rows of equal ids in a sparse gradient: applied one by one, or summed before the update; `linear` where the
@@ -40,7 +40,7 @@ sum leaves every result of the update as it is."""
 
 
 _GATHERED = frozenset({"half", "float", "double", "int32", "int64"})
-"""Types that TensorFlow's gathers take, by which a core's are emulated."""
+"""Types that TensorFlow's gathers support, which emulate those of cores."""
 
 
 class Frozen(BaseModel):

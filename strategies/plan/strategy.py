@@ -15,7 +15,7 @@ Layout: TypeAlias = Callable[[StepSummary, Topology, Params], Sequence[PlanNode]
 Notes: TypeAlias = Callable[[StepSummary, Sequence[PlanNode], Topology, Params], Sequence[str]]
 Refusal: TypeAlias = Callable[[Topology, Params], str | None]
 Choice: TypeAlias = tuple[int, tuple[int, ...]] | str
-"""Axis and sizes of a variable's parts, or why it stays whole."""
+"""Axis and sizes of a variable's parts, or the reason why it stays whole."""
 Choices: TypeAlias = Callable[[StepSummary, Topology, Params], Mapping[str, Choice]]
 
 

@@ -114,8 +114,8 @@ def _widest(op: str, attr: str, dtype: DType) -> DType:
     return _FLOAT if wide == "double" and takes(op, attr, _FLOAT) else dtype
 
 
-# Ops that could work in double but would mean something else: other random draws, other bits, other files, or
-# a Python function that returns what it always returned.
+# Ops that support double but would then mean something else: other random draws, other bits, other files, or
+# a Python function with its old return type.
 _KEPT_OPS = op_set("""
     Bitcast DecodePaddedRaw DecodeRaw EagerPyFunc ParseTensor PyFunc PyFuncStateless
     RandomStandardNormal RandomUniform Restore RestoreSlice RestoreV2 Save SaveSlices SaveV2

@@ -12,7 +12,7 @@ from strategies.tf_bridge.op_types import op_definition, tensors, with_type_defa
 
 Library = Mapping[str, Function]
 OUTPUT_SHAPES = "_output_shapes"
-"""Attribute of an argument by which TensorFlow knows its shape: a tuple of one."""
+"""Attribute of an argument that gives TensorFlow its shape: a tuple of one shape."""
 
 
 def function_of(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 # Generated from a public .proto file; tf.compat.v1 does not export it by name.
 from tensorflow.core.framework import op_def_pb2
 
-# Types of ops and kernels of this build are public nowhere.
+# There is no public access to the types of this build's ops and kernels.
 from tensorflow.python.framework import kernels, op_def_registry
 
 from strategies.ir.graph import Attr, DType, Function, Graph, Node, output_index, producer
@@ -87,7 +87,7 @@ def _arg_dtypes(arg: op_def_pb2.OpDef.ArgDef, attrs: Mapping[str, Attr]) -> Sequ
 
 
 FLOATING = frozenset({"half", "bfloat16", "float", "double", "complex64", "complex128"})
-# They pass on what they are given, or fetch it: nothing is rounded.
+# They return or fetch their inputs: nothing is rounded.
 _PASSING = frozenset(
     {"Identity", "IdentityN", "Placeholder", "Const", "StopGradient", "Reshape", "Switch", "Merge"}
 )

@@ -114,7 +114,7 @@ def _trace(
             "call plain Python functions instead of tf.function"
         )
     inputs = tuple(placeholder.op.name for placeholder in placeholders)
-    # All of a snippet is on one device; branches would like theirs to be that of an input's placeholder.
+    # A snippet is on one device as a whole; branches would choose the device of an input's placeholder.
     nodes = tuple(
         node.changed(attrs={key: value for key, value in node.attrs.items() if key != COLOCATION_ATTR})
         for node in graph.nodes

@@ -99,7 +99,7 @@ def bring_up(runtime: TpuRuntime, n_replicas: int, *, label: str, matmul: str) -
     Raises:
         StrategyError: TensorFlow finds no TPU devices, or fewer than replicas.
     """
-    # On NVIDIA's devices by its name; TensorFlow's reference says the same of TPUs.
+    # The option is named after NVIDIA's format; TensorFlow's reference says that it applies to TPUs too.
     tf.config.experimental.enable_tensor_float_32_execution(matmul == "bfloat16")
     resolver = runtime.resolve()
     try:
@@ -137,9 +137,9 @@ def _described(topology: TpuTopology, n_replicas: int, matmul: str) -> str:
 Array: TypeAlias = np.ndarray[Any, Any]
 _REASON = 300
 Batch: TypeAlias = Sequence[tf.distribute.DistributedValues]
-"""Components of a dataset, of each replica its own examples."""
+"""Components of a dataset, with each replica's own examples."""
 _REFUSALS = (tf.errors.InvalidArgumentError, tf.errors.NotFoundError, tf.errors.UnimplementedError)
-"""Errors for an operation that XLA does not compile."""
+"""Errors for an operation that XLA cannot compile."""
 
 
 class CompiledReplicas:

@@ -263,7 +263,7 @@ def worker_batches(
     if share.n_workers > 1:
         own = own.shard(share.n_workers, share.worker)
     batches = (
-        # A buffer that is filled anew for each pass would have steps on a small dataset stand still.
+        # A buffer that is refilled in each pass would stall steps on a small dataset.
         own.repeat()
         .shuffle(_shuffle_buffer(examples, own), seed=seed)
         .batch(share.n_examples, drop_remainder=True)

@@ -165,11 +165,11 @@ def not_rated(ratings: Ratings, users: Ids, rng: np.random.Generator) -> Ids:
 
 
 _IMAGE, _LABEL = "image/encoded", "image/class/label"
-# Means and deviations of ImageNet's colours, of 255: red, green, blue.
+# Means and standard deviations of ImageNet's colours, of 255: red, green, blue.
 _MEANS = (123.68, 116.78, 103.94)
 _DEVIATIONS = (58.39, 57.12, 57.38)
 _SHUFFLED = 1024
-# The shorter side before a square is cut out of the middle, of the side that is asked for.
+# Shorter side before the central square is cropped, relative to the requested side.
 _MARGIN = 256 / 224
 
 

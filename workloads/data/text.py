@@ -17,7 +17,7 @@ N_BYTES = 256
 UNKNOWN_WORD = 0
 _WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
 _WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
-# BERT's special tokens, in this order here.
+# BERT's special tokens, in the order used here.
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _MOST_LETTERS = 100
 
@@ -156,7 +156,7 @@ def sentences_of(files: Iterable[Path]) -> list[list[str]]:
 
 
 Array = npt.NDArray[np.generic]
-# Shares of masked places: these get the mask, these of the rest any piece; the others keep their own.
+# Shares of the masked positions that get the mask, and of the rest that get a random piece.
 _MASKED, _ANY = 0.8, 0.5
 _MARKS = 3
 

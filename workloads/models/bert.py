@@ -170,7 +170,7 @@ class Bert:
         length = rng.integers(shortest, self.sequence, size=self.examples, endpoint=True)
         place = np.arange(self.sequence)
         is_token = place < length[:, np.newaxis]
-        # The first so many of a random order of the given places.
+        # The first positions of a random order of the valid ones.
         order = np.argsort(np.where(is_token, rng.random(shape), 2.0), axis=1)
         masked = np.sort(order[:, : self.predictions], axis=1)
         tokens = np.where(is_token, words, _MASK)

@@ -61,7 +61,7 @@ class LinearRegression:
     def dataset(self, seed: int) -> "tf.data.Dataset":
         """Return (features [features] float32, value [] float32), endless, in a new order each epoch."""
         rng = np.random.default_rng(_DATA_SEED)
-        # Together of variance 1, however many they are: one learning rate serves all.
+        # Total variance 1 for any number of features: one learning rate serves all.
         features = rng.normal(size=(self.examples, self.features)) / np.sqrt(self.features)
         values = features @ rng.normal(size=self.features) + 2.0
         values += _NOISE * rng.normal(size=self.examples)

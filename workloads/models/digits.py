@@ -115,7 +115,7 @@ class DigitsCnn:
             [
                 keras.Input([_SIDE, _SIDE]),
                 layers.Reshape([_SIDE, _SIDE, 1], name="channel"),
-                # The normalisation's own offset makes a bias before it useless.
+                # The normalisation's offset makes a preceding bias useless.
                 layers.Conv2D(self.filters, _KERNEL, padding="same", use_bias=False, name="conv_0"),
                 layers.BatchNormalization(name="norm_0"),
                 layers.ReLU(name="relu_0"),

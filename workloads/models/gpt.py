@@ -84,7 +84,7 @@ class Gpt:
 
         def logits(tokens: tf.Tensor) -> tf.Tensor:
             hidden = decoder(look_up(words, tokens) + places.value[: self.sequence], training=True)
-            # As one matrix: by example, the table's gradient would be computed for each and then summed.
+            # As one matrix: otherwise the table's gradient would be computed per example and then summed.
             flat = tf.matmul(tf.reshape(hidden, [-1, self.width]), words.value, transpose_b=True)
             return tf.reshape(flat, [-1, self.sequence, self.vocabulary])
 

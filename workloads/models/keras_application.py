@@ -102,7 +102,7 @@ class KerasApplication:
         try:
             return _narrowed(model, self.width_multiplier)
         except (ValueError, TypeError) as error:
-            # A layer that cannot be made is told by its whole configuration, and why beside it.
+            # Keras reports such a layer with its whole configuration, and the reason beside it.
             reason = _first_line(error.__context__ or error)
             message = (
                 f"width_multiplier must be 1 for {self.model}, got {self.width_multiplier:g}, with which its "
@@ -121,7 +121,7 @@ def _narrowed(model: "keras.Model", multiplier: float) -> "keras.Model":
     """
     import keras
 
-    # Nodes after it, if any, only shape its output.
+    # Nodes after it, if any, only change its output's shape.
     classifier = next((layer for layer in reversed(model.layers) if _widths(layer)), None)
 
     def narrower(layer: keras.layers.Layer) -> keras.layers.Layer:

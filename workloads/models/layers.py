@@ -67,7 +67,7 @@ def projected_lstm(units: int, width: int, *, name: str) -> "keras.layers.RNN":
             output, state = states
             gates = ops.matmul(ops.concatenate([inputs, output], axis=1), self.kernel) + self.bias
             admit, keep, candidate, show = ops.split(gates, 4, axis=1)
-            # At first nearly everything is kept, as with the paper's offset of one.
+            # Initially nearly all state is kept, as with the paper's offset of one.
             state = ops.sigmoid(keep + 1.0) * state + ops.sigmoid(admit) * ops.tanh(candidate)
             output = ops.matmul(ops.sigmoid(show) * ops.tanh(state), self.projection)
             return output, [output, state]

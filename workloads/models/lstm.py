@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 
-# A softmax over thousands of words spreads each gradient thin: plain steps must be longer than for digits.
+# A softmax over thousands of words makes each gradient small: plain SGD needs larger steps than for digits.
 _LEARNING_RATES: Mapping[str, float] = {
     "sgd": 4.0,
     "momentum": 0.4,
@@ -159,7 +159,7 @@ class Lm1b:
                 f"sampled must be below vocabulary={self.vocabulary}, got {self.sampled}; draw fewer words"
             )
             raise WorkloadError(message, field="sampled")
-        # A product of a word's vector with the drawn ones for each example, one with its own.
+        # For each example, one product with the sampled words' vectors and one with the label's vector.
         self.flops_per_example = (
             dense_flops(2 * self.width, 4 * self.units, positions=self.steps)
             + dense_flops(self.units, self.width, positions=self.steps)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.generic]
 _DATA_SEED = 20_240_304
 _LAYERS = (64, 32, 16, 8)
-# One rated item for so many that the user did not rate.
+# Number of unrated items per rated item.
 _NEGATIVES = 4
 
 
@@ -138,7 +138,7 @@ class Ncf:
 
 _CLICKS_SEED = 20_240_305
 _NUMBERS = 13
-# Distinct values of the 26 categories of Criteo's Kaggle data set: rows of DLRM's tables for it.
+# Distinct values of the 26 categories of Criteo's Kaggle data set: number of rows of DLRM's tables.
 # fmt: off
 _KAGGLE_ROWS = (
     1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992, 5461306, 10,
@@ -189,7 +189,7 @@ class Dlrm:
         bottom = _perceptron(self._bottom(), name="bottom", last="relu")
         top = _perceptron(self._top(), name="top", last=None)
         n_vectors = 1 + len(tables)
-        # Each pair of vectors once, none with itself.
+        # Each pair of different vectors once.
         pairs = np.stack(np.tril_indices(n_vectors, -1), axis=1)
 
         def logit(inputs: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:

@@ -83,7 +83,7 @@ def statistics_of(
 
 def _obstacles(graph: Graph, traced: Sequence[Statistic], forward: Sequence[str]) -> dict[str, str]:
     if reseed(graph, 1) is not graph:
-        # The reference takes a shard's forward pass in parts, from its beginning each time.
+        # The reference runs a shard's forward pass in parts, from the start each time.
         reason = "is in a step with random operations that cannot be repeated; draw with keras.random instead"
         return {t.layer: reason for t in traced}
     # A gradient that the loss depends on is not that of a mean over the batch, and would get a wrong weight.
@@ -93,13 +93,13 @@ def _obstacles(graph: Graph, traced: Sequence[Statistic], forward: Sequence[str]
         return not heads.isdisjoint(descendants(graph, [t.node for t in marks], control=False))
 
     backward = [t for t in traced if t.backward]
-    # Next to no step needs the walk for each.
+    # Almost no step needs the walk.
     wrong = [t for t in backward if leads_on(t)] if leads_on(*backward) else []
     return {t.layer: "is differentiated within the loss; take gradients of the loss only" for t in wrong}
 
 
 _CallRewrite: TypeAlias = Callable[[Graph, Mapping[str, tuple[DType, Shape]], Collection[str]], Graph]
-"""Graph, handle → type and shape, calls → the graph whose calls among these take values of the variables."""
+"""Graph, handle → type and shape, calls → graph in which these calls take values of the variables."""
 
 
 def assemble(traced: TracedStep, calls_with_values: _CallRewrite | None = None) -> TrainGraph:
@@ -234,7 +234,7 @@ def _described(
         graph = _alive(added, traced, access)
         parts = split_sides(graph, traced, marks, access)
     values = {access[v.name].handle.name: (v.dtype, v.shape) for v in traced.variables}
-    while True:  # a value may be computed from what was assigned before it, which joins the forward pass
+    while True:  # a value may depend on an earlier assignment, which joins the forward pass
         calls = calls_after_writes(graph, parts) if calls_with_values is not None else ()
         rewritten = calls_with_values(graph, values, calls) if calls_with_values and calls else graph
         if rewritten is not graph:

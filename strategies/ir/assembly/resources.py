@@ -177,7 +177,7 @@ def with_row_lookups(graph: Graph, handles: Collection[str]) -> Graph:
     try:
         topological_order(rewritten)
     except GraphError:
-        return graph  # ids of two tables depend on each other's updates, and rows are read before both
+        return graph  # ids of two tables depend on each other's updates
     return graph.with_nodes(rewritten)
 
 

@@ -82,7 +82,7 @@ def _kind(v: TracedVariable, marked: set[str], writes: Sequence[str], after: Abs
         return "trainable"
     if v.optimizer_owned or any(write in after for write in writes):
         return "slot"
-    # A tf.Variable is trainable unless its author says otherwise; a counter or average often is by oversight.
+    # A tf.Variable is trainable by default; a counter or average often is by oversight.
     return "trainable" if v.trainable and not writes else "state"
 
 
@@ -112,7 +112,7 @@ def outermost_gradients(graph: Graph, marks: Sequence[TracedGradient]) -> tuple[
 
 
 Owners: TypeAlias = Mapping[str, tuple[str | None, str]]
-"""Variable → the trainable that it is a slot of, if any, and its group."""
+"""Variable → trainable of which it is a slot, if any, and its group."""
 _REDUCTIONS = frozenset({*REDUCTIONS, "EuclideanNorm", "L2Loss", "Mean"})
 _NUMBER = re.compile(r"__\d+$")
 
@@ -207,7 +207,7 @@ def _made_of(graph: Graph, origins: Mapping[str, str]) -> dict[str, frozenset[st
         elif node.op in _REDUCTIONS:
             made_of[node.name] = frozenset()
         else:
-            # The way back of a loop has not been met yet.
+            # The walk has not yet visited the back edge of a loop.
             of = frozenset[str]().union(*(made_of.get(producer(ref), ()) for ref in node.data_inputs))
             made_of[node.name] = of if len(of) <= 2 else frozenset(sorted(of)[:2])
     return made_of

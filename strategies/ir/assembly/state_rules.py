@@ -39,7 +39,7 @@ def assignments_as_additions(
             w.name: addition for w in writes if (addition := _addition(graph, w, reads, before.get(w.name)))
         }
         if any(w.op not in ADDITIONS and w.name not in additions for w in writes):
-            continue  # what is added to a value that was just assigned is assigned with it
+            continue  # an addition to a value just assigned is part of that assignment
         sums |= {producer(graph.by_name[write].inputs[1]) for write in additions}
         if name not in scalars:
             inserted |= {write: _as_large(addition) for write, addition in additions.items()}
@@ -172,7 +172,7 @@ def state_rules(
         if parts.kinds[v.name] == "state":
             writes = [graph.by_name[w] for w in parts.writes[v.name]]
             reads = parts.uses[handles[v.name]].reads
-            # Rows of it, and branches and calls that take it, read it too.
+            # Row lookups, and branches and calls that use it, read it too.
             read_here = [name for name in reads if graph.by_name[name].op not in UNCHANGED]
             is_read = not decides.isdisjoint(read_here)
             rule = _rule(graph, v, writes, read_here, from_batch, is_read=is_read)

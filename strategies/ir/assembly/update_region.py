@@ -16,7 +16,7 @@ from strategies.ir.traversal import ancestors, descendants, levels_of
 from strategies.ir.variable import Variable
 
 _Update: TypeAlias = tuple[str, int]
-"""A variable, and the level of the boundaries that its update follows."""
+"""Variable, and level of the boundaries that precede its update."""
 
 
 def detach_update(graph: Graph, parts: Sides) -> Graph:
@@ -55,7 +55,7 @@ def detach_update(graph: Graph, parts: Sides) -> Graph:
 
 
 def _check_draws(graph: Graph, names: Iterable[str]) -> None:
-    # Replicas that each update their own copy would draw different numbers and drift apart.
+    # Replicas with their own copies would draw different numbers and diverge.
     random = min((name for name in names if draws(graph, graph.by_name[name])), default=None)
     if random is not None:
         raise CaptureError(

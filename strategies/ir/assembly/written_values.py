@@ -170,7 +170,7 @@ def with_values_read(graph: Graph, parts: Sides, access: Mapping[str, Access]) -
 
 
 _PARTIAL_WRITES = ("ResourceScatter", "ResourceStridedSlice")
-"""Begin the types of operations that write some elements of a variable."""
+"""Prefixes of the types of operations that write some elements of a variable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +220,7 @@ def merge_state(graph: Graph, variables: Sequence[Variable], parts: Sides) -> Me
         if node.name not in removed
         for n in _crossing(node, edits.added)
     ]
-    # The merge comes after every replica's forward pass, so nothing there may wait for it.
+    # The merge runs after every replica's forward pass, so nothing in the pass may wait for it.
     merged = removed | set(edits.added)
     remaining = [
         node.without_waits(merged if node.name in parts.forward and node.name not in merged else removed)
@@ -240,7 +240,7 @@ def _cross(v: Variable, writes: Sequence[Node], edits: _Edits) -> Iterator[Bound
         crossing = writes[-1:]
     for k, write in enumerate(crossing):
         suffix = f"__{k}" if k else ""
-        # Names of variables may differ in letters that no node's name has.
+        # Names of variables may differ only in characters that node names cannot have.
         used_names = {marker.name for marker, _ in edits.added.values()}
         name = free_name(f"state_boundary/{node_slug(v.name)}{suffix}", used_names)
         marker = identity(name, write.inputs[1], v.dtype)
@@ -267,7 +267,7 @@ def _crossing(node: Node, added: Mapping[str, tuple[Node, Node]]) -> tuple[Node,
 
 def _check_top_level(v: Variable, writes: Sequence[Node]) -> None:
     if v.seed_word is not None:
-        return  # a replica's random state is its own, wherever it moves on
+        return  # each replica has its own random state, wherever it advances
     for write in writes:
         if is_assignment(write):
             continue

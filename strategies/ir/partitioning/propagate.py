@@ -126,7 +126,7 @@ class _Walk:
         if fact is None:
             node = self.step.graph.by_name[producer(ref)]
             fact = constant_fact(node) if node.op == "Const" else UNKNOWN
-        # A refused tensor counts as whole from there on, so that others are not refused with it.
+        # From here on a refused tensor counts as whole, so that its users are not refused with it.
         return whole(fact.shape) if fact.variable in self.refused else fact
 
     def _check_other_users(self, graph: Graph, inside: set[str]) -> None:
@@ -189,7 +189,7 @@ def _branch(x: Operands, graph: Graph) -> RuleOutcome:
     ):
         raise x.refused("it uses other variables, and must run once")
     for k, fact in enumerate(arguments):
-        # The dense shape of a sparse gradient travels with it.
+        # The dense shape of a sparse gradient is passed with it.
         if fact.kind is FactKind.WHOLE and fact.values == shape and fact.shape == (len(shape),) and axis == 0:
             dtype = types[k]
             assert isinstance(dtype, DType)
@@ -263,7 +263,7 @@ def _shapes(step: TrainGraph) -> dict[str, tuple[int, ...]]:
 
 
 _OUTSIDE = ""
-"""Stands for whatever reads an update's results and is no update."""
+"""Placeholder for readers of an update's results that are not updates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

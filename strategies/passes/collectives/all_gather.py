@@ -18,7 +18,7 @@ from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
 
 Copy: TypeAlias = tuple[str, int | None]
-"""A value of a variable, by the name of its exchange, and the replica that has a copy."""
+"""Name of a value's exchange, and rank of the replica that has the copy."""
 
 
 @dataclass(slots=True, kw_only=True)

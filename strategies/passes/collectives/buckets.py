@@ -14,7 +14,7 @@ from strategies.passes.replicate.rewire import sync_prefix
 from strategies.plan.compressors import payload_bytes
 from strategies.plan.schema import Compression
 
-# A large tensor travels by itself: it need not wait for the rest of its bucket, nor be copied into one buffer
+# A large tensor is sent alone: it need not wait for the rest of its bucket, nor be copied into one buffer
 # with it. One collective of 64 MB runs at a third of the speed of the same bytes in four pieces at once.
 LARGE_BYTES = 1 << 20
 PIECE_BYTES = 4 << 20

@@ -154,7 +154,7 @@ class GatherVariables:
         return replace(
             graph,
             graph=graph.graph.with_nodes([*nodes, *reads.values(), *gathered.nodes]),
-            # A replica takes part in exchanges of which it needs nothing itself.
+            # A replica takes part in exchanges even if it needs none of their values.
             step_targets=(*graph.step_targets, *gathered.done, *gathered.last_waits),
             transfers=(*graph.transfers, *gathered.transfers),
         )
@@ -171,7 +171,7 @@ class GatherVariables:
             )
             for v in copies
         ]
-        # Backward has gradients in the reverse of the order in which forward reads.
+        # Backward produces gradients in the reverse of the order in which forward reads.
         return shard_buckets("sync/variables", members, self.plan.buckets[::-1])
 
 
@@ -208,7 +208,7 @@ def _whole_nodes(
         whole = wholes[bucket]
         for name in bucket_joins.joins:
             node = by_name[name]
-            # It waits for what it waited for, which may be the turn of its axis.
+            # It keeps its waits, among which may be the turn of its axis.
             inputs = (whole, f"^{producer(node.data_inputs[-1])}", *node.waits)
             changed[name] = replace(node, op="Identity", inputs=inputs, attrs={"T": node.attrs["T"]})
         for name in (name for name in bucket_joins.reads if name not in own):

@@ -9,19 +9,19 @@ from strategies.passes.task_plan import Between
 from strategies.topology import Replica, Topology
 
 GROUP_KEY = 1
-# For one replica per worker, if that is not all of them.
+# Key of a group with one replica per worker, if workers have several.
 LEADERS_KEY = 2
 GATHER_GROUP_KEY = 3
-"""The same members as those of `GROUP_KEY`, who gather what updates have made; instance keys of one group are
-of no concern to another."""
+"""Key of a group with the members of `GROUP_KEY`, for gathers of updated values: groups have separate
+instance keys."""
 STATISTICS_KEY = 4
-"""Key of one host for each worker, which sums what all of its replicas have."""
+"""Key of a group with one host per worker, which sums the values of all its replicas."""
 VARIABLES_KEY = 5
-"""The same members once more, who gather the values that forward begins with."""
+"""Key of a group with the members of `GROUP_KEY`, for gathers of the values that forward starts with."""
 _FIRST_PAIR = 6
 _FIXED_KEYS = 1 << 20
-# A sparse gather changes its shape from step to step, and TensorFlow keeps the first shape of a key; such a
-# gather gets a key for each length out of a range of its own.
+# A sparse gather's shape differs between steps, and TensorFlow fixes the first shape of a key; such a gather
+# therefore has one key per length, from a range of its own.
 ROWS_PER_RANGE = 1 << 22
 _N_RANGES = ((1 << 31) - _FIXED_KEYS) // ROWS_PER_RANGE
 

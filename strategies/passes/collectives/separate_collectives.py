@@ -54,7 +54,7 @@ def _apart(node: Node, varying: list[int], host: str) -> list[Node]:
     dtype = node.attrs["T"]
     assert isinstance(dtype, DType)
     refs = list(node.data_inputs)
-    # All but the first are numbers by which members find each other.
+    # All outputs but the first are numbers by which members find each other.
     inputs = TensorQueue.of(f"{node.name}/inputs", [dtype if k == 0 else _INT32 for k in varying], host)
     give = inputs.put("give", [refs[k] for k in varying], node.control_inputs)
     give = give.changed(name=f"{node.name}/give")

@@ -109,7 +109,7 @@ class _ShardedStep:
         self._copies = {(v.name, v.rank): v for v in graph.variables}
         self._elsewhere = [r for r in graph.regions if self._is_elsewhere(r.variable, r.rank)]
         self._received = [r for r in self._elsewhere if r.variable not in plan.gathered]
-        # Owner of each variable whose new values all are given.
+        # Owner of each variable whose new values are sent to all.
         self._givers = {name: rank for name, rank in plan.owners.items() if name not in plan.gathered}
         self._own = [r for r in graph.regions if not self._is_elsewhere(r.variable, r.rank)]
         self._foreign = [b for b in graph.gradients() if self._is_elsewhere(b.variable, b.rank)]
@@ -165,7 +165,7 @@ class _ShardedStep:
                 if not self._is_left_out(r.variable, r.rank)
             ),
             shared_update=tuple(name for name in graph.shared_update if name not in removed),
-            # A replica takes part in exchanges of which it needs nothing itself.
+            # A replica takes part in exchanges even if it needs none of their values.
             step_targets=(*graph.step_targets, *gathered.done, *summed),
             transfers=(*graph.transfers, *gathered.transfers),
         )

@@ -25,7 +25,7 @@ from strategies.topology import Replica, Topology
 
 Dims = tuple[int, ...]
 Brought: TypeAlias = Mapping[tuple[str, int], Boundary]
-"""Name, the same on all replicas, and rank → boundary of a local replica."""
+"""Name, equal on all replicas, and rank → boundary of a local replica."""
 Crossing: TypeAlias = tuple[str, str | None]
 """Tensors that cross a boundary: values, and the ids of rows."""
 _Result = TypeVar("_Result")
@@ -46,7 +46,7 @@ class Turn:
 
 
 Exchange: TypeAlias = Generator[Turn, Sequence[str], Mapping[str, _Result]]
-"""An exchange under way: gives, receives the tensors that came, gives again or ends with results by name."""
+"""Exchange in progress: sends, receives tensors, sends again or ends with results by name."""
 
 
 def give(
@@ -150,7 +150,7 @@ def carry_out(
         last = handed_over[-1].name
         all_given.append(last)
         resumed: list[tuple[Exchange[_Result], Turn]] = []
-        # One after the other, so that updates with the first run while later ones still travel.
+        # One after the other, so that the first updates run while later tensors are still on the network.
         for exchange, turn in running:
             tensors: Sequence[str] = ()
             if turn.take is not None:
@@ -217,9 +217,9 @@ class TcpAllReduce:
             combined,
             added,
             dropped={b.values for b in brought.values()} - set(combined) if scatters else (),
-            # Transfers that are here already travel once updates are made: after all sums of their level.
+            # Transfers that exist already run after updates: after all sums of their level.
             transfers=ahead(transfers, graph.transfers),
-            # A worker takes part in sums of which it needs nothing itself.
+            # A worker takes part in sums even if it needs none of them.
             step_targets=(*graph.step_targets, *(handed_over if scatters else ())),
         )
 

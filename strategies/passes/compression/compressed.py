@@ -101,7 +101,7 @@ class RoundedGradients:
                     continue
                 codec = encoders.codec(b)
                 if isinstance(codec, Cast):
-                    # The ring's own rounding does the same, and nothing is too large for it.
+                    # The ring's own rounding does the same, and no value is too large for it.
                     continue
                 prefix = f"{sync_prefix(b)}/rounded/replica_{replica.rank}/"
                 (values,) = encoders.encode(rounded_one, [b], prefix, replica.device, codec=codec)

@@ -14,9 +14,9 @@ from strategies.tf_bridge.snippet import TensorSpec, trace
 # An accumulator silently drops a contribution whose step is smaller than the number of updates it has made.
 LAST_STEP = (1 << 63) - 1
 _MOST_ROWS = 1 << 32
-"""Rows that a variable of unknown length may have."""
+"""Maximum number of rows of a variable of unknown length."""
 _MOST_HELD = 1 << 10
-"""Contributions that an accumulator distinguishes before it is emptied, where pushes wait for no update."""
+"""Maximum number of contributions between two takes, if pushes do not wait for updates."""
 INT32, INT64, DOUBLE = DType("int32"), DType("int64"), DType("double")
 
 

@@ -20,7 +20,7 @@ _Key = TypeVar("_Key")
 _Members = TypeVar("_Members", bound=Sized)
 
 SMALL_BYTES = 64 << 10
-# Accumulators take others only once they are cast, each by itself.
+# Accumulators accept other types only after a cast of each value.
 _PUSHED = ("half", "float", "double")
 
 
@@ -57,7 +57,7 @@ class PackPushes:
 
     def _is_packed(self, b: Boundary) -> bool:
         if self.plan.aggregation is not None and b.role == "gradient":
-            # They go as the vector that the rule sees.
+            # They are sent as the vector of the rule.
             return False
         sent = b.rank is None and b.contributions and self.plan.destinations[b.variable] != self.plan.task
         plain = b.indices is None and b.dtype in _PUSHED

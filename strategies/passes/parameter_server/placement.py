@@ -39,7 +39,7 @@ class Placement:
         for node in graph.graph.nodes:
             device = node.device
             if device and _touches(node, shared):
-                # A variable is read where it lives; what was read travels.
+                # A variable is read on its own device, and the value is sent.
                 device = topology.host_device(max(places[producer(node.inputs[0])], 0))
                 if device != node.device and isinstance(node.attrs.get("dtype"), DType):
                     arrived[node.name] = _copy(node)
@@ -123,7 +123,7 @@ def _meet(node: Node, places: Mapping[str, int], handles: set[str]) -> int | Non
 def _placed(node: Node, device: str) -> Node:
     if node.device == device and COLOCATION_ATTR not in node.attrs:
         return node
-    # Every node has a device of its own now, which a colocation could only contradict.
+    # Every node has a device now, which a colocation could only contradict.
     attrs = node.attrs
     if COLOCATION_ATTR in attrs:
         attrs = {key: value for key, value in attrs.items() if key != COLOCATION_ATTR}

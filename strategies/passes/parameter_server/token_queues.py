@@ -24,7 +24,7 @@ def waiting_for_turn(graph: TrainGraph, within: Container[str], take: str) -> tu
     """
     shared = [v for v in graph.variables if v.rank is None]
     handles = {v.handle for v in shared}
-    # Loads and reads outside of steps have no turn.
+    # Loads and reads outside steps need no turn.
     by_itself = {name for v in shared for name in (v.read, v.load)}
     return tuple(
         node.waiting_for(take)

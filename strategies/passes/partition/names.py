@@ -35,13 +35,13 @@ class PartNames:
         self.indices = frozenset(indices)
         self.prefix = _free_prefix(graph)
         self._outcomes = outcomes
-        # Node → the variable for each of whose parts it has a copy, in its place or (reads) beside it.
+        # Node → variable of which it has one copy per part, instead of the node or (reads) beside it.
         self._owners: dict[str, str] = {name: o.variable for name, o in outcomes.items()}
         self._owners |= {n: b.variable for n, b in (self.boundaries | indices).items()}
         self._owners |= {n: name for name, v in self.variables.items() for n in v.access}
         reads = [(n, h) for n, h in _readers(graph, self.handles) if n.name not in self._owners]
         self.reads = frozenset(node.name for node, _ in reads)
-        # The shape of the whole is a constant, and no part's.
+        # The shape of the whole is a constant, not one of a part.
         self._owners |= {n.name: self.handles[h].name for n, h in reads if n.op != "VariableShape"}
 
     def n_parts(self, variable: str) -> int:

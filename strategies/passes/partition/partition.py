@@ -33,7 +33,7 @@ def partitioned(step: TrainGraph, cuts: Mapping[str, Cut], spread: Spread) -> Tr
         if node.name in names.boundaries:
             nodes += gradients.split(node)
         elif node.name in names.indices:
-            pass  # made with the values
+            pass  # created with the values
         elif node.name in spread.outcomes:
             nodes += updates.copies(node)
         elif node.name in names.reads:
@@ -65,7 +65,7 @@ def _described(step: TrainGraph, names: PartNames, shared: Iterable[str]) -> Tra
     """
     order = {node.name: i for i, node in enumerate(step.graph.nodes)}
     cut_regions = [region for region in step.regions if region.variable in names.cuts]
-    # Values that all parts need belong to no single part any more.
+    # Values that all parts need no longer belong to a single part.
     needed = [n for region in cut_regions for n in region.nodes if names.owner(n) is None]
     shared_update = dict.fromkeys([*names.rewritten(step.shared_update), *shared, *needed])
     return replace(

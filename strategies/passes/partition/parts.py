@@ -57,7 +57,7 @@ class PartReads:
         cut, dims = self._names.cuts[variable.name], variable.shape.dims or ()
         copies = self._part_reads(node, variable, [node.data_inputs[1:]] * cut.n)
         yield from copies
-        # Behind the ids' own axes come those of a row, so that the axis is known from the end.
+        # The axes of a row follow those of the ids, so that the axis is counted from the end.
         specs = (TensorSpec(dtype=variable.dtype),) * cut.n
         snippet = trace(join_parts, specs, axis=cut.axis - len(dims))
         refs = [copy.name for copy in copies]

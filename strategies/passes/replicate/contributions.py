@@ -140,7 +140,7 @@ def _sum(
 
 
 _MULTIPLIED = ("float", "double")
-"""Types whose sums are multiplied; smaller ones could overflow before."""
+"""Types whose sum is multiplied by a weight; smaller types could overflow before."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -138,7 +138,7 @@ class StepCopies:
             between: reference of a node that exists once → reference that copies read or wait for instead.
         """
         copied = owners.copied()
-        # A wait for what crosses to a shared variable is one for having made what goes there.
+        # A wait for a value that crosses to a shared variable becomes a wait for having computed that value.
         gradients = {
             f"^{n}": producer(graph.graph.by_name[n].inputs[0])
             for b in graph.boundaries
@@ -236,7 +236,7 @@ class StepCopies:
                 for s in self.shards
             ),
             state_targets=self.refs(graph.state_targets),
-            # Side effects happen once in a step, where rank 0 is.
+            # Side effects happen once per step, on rank 0.
             effects=self.refs(graph.effects, [first]) if first.rank == 0 else (),
             tables=tuple(
                 dict.fromkeys(

@@ -13,16 +13,16 @@ from strategies.ir.traversal import COLOCATION_ATTR
 from strategies.ir.variable import Variable
 
 _READERS = frozenset({"ReadVariableOp", "VariableShape", "ResourceGather"})
-# A call may look up elements by itself; among the nodes of a loop none represents the whole loop.
+# A call may look up elements itself; no single node of a loop represents the whole loop.
 _READERS_OUTSIDE_CALLS = _READERS | {"ResourceGatherNd"}
-# A loop of the first kind takes what stays the same in all rounds through Enter, a branch through Switch.
+# A TensorFlow 1 loop reads loop-invariant values through Enter, a branch through Switch.
 _FORWARDERS = {"Identity": frozenset({0}), "Enter": frozenset({0}), "Switch": frozenset({0, 1})}
 _SWITCHED = ("output_false", "output_true")
 TAKERS = CALLS | _FORWARDERS.keys()
 _INT32 = DType("int32")
 
 Use: TypeAlias = tuple[Node, int]
-"""A node and which of its data inputs."""
+"""Node and position of one of its data inputs."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class ValueArguments:
                 return None
             outputs.add(handed)
         if node.op in LOOPS:
-            # The condition passes nothing through; the body must pass the variable at the same position.
+            # The condition returns no variable; the body must return the variable at the same position.
             return frozenset({position}) if outputs == {frozenset(), frozenset({position})} else None
         return outputs.pop() if len(outputs) == 1 else None
 
@@ -67,7 +67,7 @@ class ValueArguments:
         """References to an argument in a body; None if it is not only read."""
         key = (function.name, position)
         if key not in self._flows:
-            self._flows[key] = None  # a function that reaches itself proves nothing
+            self._flows[key] = None  # a recursive call proves nothing
             uses = self._uses_in(function)
             self._flows[key] = self.follow(
                 [function.inputs[position].name], lambda ref: uses.get(ref, ()), _body_ref
@@ -176,7 +176,7 @@ class ValueArguments:
             inputs = tuple(
                 reads.get(producer(ref), ref) for ref in node.inputs if ref[0] != "^" or ref[1:] not in reads
             )
-            # A colocation may name a read that is gone.
+            # A colocation may name a removed read.
             attrs = {key: a for key, a in node.attrs.items() if key != COLOCATION_ATTR}
             plain = replace(node, inputs=inputs, attrs=attrs)
             yield from self.with_values(plain, values, _body_ref) if values else (plain,)

@@ -259,10 +259,10 @@ class ServerGathering:
             queue = self._queue(task)
             take = queue.take("take")
             takes.append(take)
-            # The own push has the queue already.
+            # This task's own push already has the queue.
             nodes += [take] if task == self.task else [queue.handle, take]
         n_sent = len(self.vector.sent_types)
-        # For each kind, every worker's: vectors, and for each sparse gradient rows and then ids.
+        # Every worker's vectors, then for each sparse gradient every worker's rows and every worker's ids.
         received = [tensor(take.name, kind) for kind in range(n_sent) for take in takes]
         aggregated = self.vector.aggregated(
             received, topology, rank=rank, owners=owners, device=self.device, gathered=False

@@ -203,7 +203,7 @@ class Program:
 
 
 PLACE, PLACE_SPEC = "place", TensorSpec(dtype=DType("int32"), shape=Shape(()))
-"""The node of a program that gives its replica's rank, and what that is."""
+"""Name and type of the argument with the replica's rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,7 +107,7 @@ def _own_nodes(emulated: EmulatedComputation, member: Member) -> Iterator[Node]:
 
 
 def _placed(node: Node, member: Member) -> Node:
-    # Colocations are with inputs of the snippet, under names that all its copies have in common.
+    # Colocations are with inputs of the snippet, whose names all its copies share.
     attrs = {name: attr for name, attr in node.attrs.items() if name != COLOCATION_ATTR}
     return node.changed(attrs=attrs, device=member.device if node.device == ON_CORE else member.host)
 
@@ -346,7 +346,7 @@ class _ScopeLowering:
                 for (result, ref), dtype in zip(program.results.items(), dtypes, strict=True)
                 if isinstance(dtype, DType)
             },
-            # Once TensorFlow puts its body in place, what waits for a call waits for control outputs alone.
+            # Once TensorFlow inlines the body, nodes that wait for a call wait only for control outputs.
             waits=program.roots(),
             library=library,
         )

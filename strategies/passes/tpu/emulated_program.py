@@ -24,9 +24,9 @@ from strategies.tf_bridge.snippet import TensorSpec, static_specs, trace
 RESHARD = "TPUReshardVariables"
 _RESOURCE = DType("resource")
 BARRIER = "all have their parts"
-"""Name of the collective by which replicas know that none needs a whole variable any more."""
+"""Name of the collective that ends once no replica needs a whole variable any more."""
 _COLLECTIVE = (SUM, "ReadVariableOp")
-"""Ops of a program that become collectives, or may."""
+"""Ops of a program that become or may become collectives."""
 _WITHOUT_EFFECT = READ_OPS | {"VarHandleOp", SUM}
 
 
@@ -226,7 +226,7 @@ def _summing(
             yield node
             continue
         snippet = trace(summed, (specs[node.name],), group=member.group, key=keys[node.name])
-        # In a loop what the sum takes from nowhere must be in the loop too.
+        # In a loop, inputs that the sum creates itself must be in the loop too.
         ref = node.data_inputs[0]
         nodes, (total,) = snippet.splice(f"{node.name}/summed/", [ref], control=[producer(ref)])
         yield from nodes

@@ -134,7 +134,7 @@ def _chosen(computation: Computation, positions: tuple[int, ...]) -> ReshardedCo
             position not in positions
             and computation.metadata.arguments[position].sharding is Sharding.ALLOWED
         ):
-            # The compiler may have it in parts, and with nothing resharded for it, it would come whole.
+            # The compiler may expect parts, and without resharding the variable would arrive whole.
             raise GraphError(
                 "in its loop executes alone must use each variable that may be sharded already, got another "
                 f"use of argument {position}"

@@ -46,7 +46,7 @@ from strategies.tf_bridge.op_types import output_type
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
 
-# Ops whose results have as many rows as the data asks for, by their documentation
+# Ops with a data-dependent number of rows in their results, by their documentation
 # (TensorFlow 2.21, https://www.tensorflow.org/api_docs/python/tf/raw_ops).
 _DATA_DEPENDENT = op_set("""
     DenseToDenseSetOperation DenseToSparseSetOperation DynamicPartition ListDiff NonMaxSuppressionV3
@@ -54,7 +54,7 @@ _DATA_DEPENDENT = op_set("""
     SparseToSparseSetOperation StringSplit StringSplitV2 Unique UniqueV2 UniqueWithCounts
     UniqueWithCountsV2 Where
 """)
-# Sums over replicas take these types.
+# Types that sums over replicas support.
 SUMMED = frozenset({"half", "bfloat16", "float", "double", "int32", "uint32"})
 
 
@@ -147,7 +147,7 @@ def _on(replica: Replica, originals: list[Node], renames: Renames, prefix: str) 
 
 _INT32 = DType("int32")
 RANK = "rank"
-"""Name under which a replica is fed its number, where it asks for it."""
+"""Name of the input with a replica's rank, if the replica needs it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,15 +21,15 @@ from strategies.ir.train_graph import BatchInput, TrainGraph
 from strategies.passes.tpu.computations import Argument, ArgumentKind, CompileMetadata, Sharding
 
 CLUSTER = "step"
-"""Name of the one computation of a step."""
+"""Name of a step's only computation."""
 BODY = "_tpu_replicate"
 """Attribute of the nodes that cores run, with the computation's name."""
 PREFIX = "tpu/"
-"""Begins the names of nodes that no capture has."""
+"""Prefix of node names that no capture contains."""
 PIVOT, METADATA, DONE = (f"{PREFIX}{name}" for name in ("pivot", "metadata", "done"))
 OF_CLUSTER: Mapping[str, Attr] = {BODY: CLUSTER.encode()}
 WAITED_FOR: Mapping[str, Attr] = {"_has_manual_control_dependencies": True}
-"""Mark of nodes that others wait for, as TensorFlow writes it for `tf.control_dependencies`."""
+"""Attribute of nodes that others wait for, as `tf.control_dependencies` sets it."""
 SUM = "CrossReplicaSum"
 ANY_CORE = "/device:TPU_REPLICATED_CORE:0"
 
@@ -128,7 +128,7 @@ def replicated_output(name: str, ref: str, dtype: DType, n_replicas: int) -> Nod
 
 
 PROGRAM = f"{CLUSTER}__program"
-"""The function that cores run."""
+"""Name of the function that cores run."""
 RESOURCE = DType("resource")
 _SCAFFOLD = frozenset(
     {"TPUReplicateMetadata", "TPUReplicatedInput", "TPUReplicatedOutput", "TPUCompilationResult"}

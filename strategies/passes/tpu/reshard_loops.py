@@ -14,7 +14,7 @@ from strategies.passes.tpu.computations import COMPILES, EXECUTES, Computation
 from strategies.passes.tpu.scopes import Origin, Scope, Scopes, origin, origin_of_node
 
 Use: TypeAlias = tuple[str, int]
-"""An execute that takes a handle, and the position at which it does."""
+"""Execute node that uses a handle, and position of the input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,7 +84,7 @@ class Scope:
 
     @cached_property
     def _readers(self) -> Mapping[str, Sequence[tuple[Node, int]]]:
-        # By input, not by consumer: an execute takes so many that they must not be looked through for each.
+        # By input, not by consumer: an execute node has too many inputs to search them for each one.
         readers: dict[str, list[tuple[Node, int]]] = {}
         for node in self.graph.nodes:
             for position, ref in enumerate(node.data_inputs):

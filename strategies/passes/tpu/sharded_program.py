@@ -19,7 +19,7 @@ from strategies.passes.tpu.scopes import handle_node
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
 RESHAPES = frozenset({"EnsureShape", "ExpandDims", "Reshape", "Squeeze"})
-"""Ops whose result has the values of the first input, in the same order."""
+"""Ops whose result has the values of the first input in the same order."""
 _SCALAR = Shape(())
 
 
@@ -75,7 +75,7 @@ class PartitionedValues:
         users: dict[str, list[Node]] = {name: [] for name in self.parted}
         handed_on: dict[str, list[str]] = {}
         for node in topological_order(self.program.nodes):
-            # A loop gives handles that it was given, and TensorFlow may take the one for the other.
+            # A loop returns handles that it received, and TensorFlow may use one for the other.
             refs = [
                 *self.handles_in(node),
                 *(name for ref in self._handles_of(node) for name in handed_on.get(ref, ())),

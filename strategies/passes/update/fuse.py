@@ -30,7 +30,7 @@ from strategies.passes.update.kernels import (
 from strategies.passes.update.linear_rows import StaticShapes
 from strategies.topology import Topology
 
-# About as many as the operations of an optimizer have, which a kernel does in one go.
+# Roundings: about the number of operations of an optimizer, which a kernel replaces by one.
 _ROUNDINGS = 8
 _TYPES = frozenset({"half", "bfloat16", "float", "double"})
 
@@ -134,7 +134,7 @@ def _is_exact(matcher: Matcher, ref: str) -> bool:
     if value is None or value.ndim:
         return False
     if value.dtype == np.float64:
-        # A check in float64 is of the same graph as the steps in float32 that it is about.
+        # A check in float64 must run the same graph as the float32 steps that it checks.
         value = value.astype(np.float32)
     one = value.dtype.type(1)
     # NumPy's own finfo knows no bfloat16; that of ml_dtypes has no types.
@@ -146,7 +146,7 @@ def _with_slots(matcher: Matcher, kernel: Kernel, slots: Sequence[str], partial:
     if not slots:
         yield partial
         return
-    # A slot is known once something of it is read; the others come in turn.
+    # A slot is known once a value of it is read; the others follow.
     known = next((slot for slot in slots if slot in partial.slots), None)
     if known is None:
         return

@@ -200,10 +200,10 @@ def _momentum(*, nesterov: bool) -> Kernel:
     )
 
 
-# Keras's Adam except its second average, which stays as it was captured: the kernel takes what
-# it holds by then (of AMSGrad the largest so far) and, with a β of one, adds nothing to it. Its own average
-# would be of 1 - (1 - 0.999), which in float32 is off by 1e-5. Keras corrects both averages in the rate, so
-# that the kernel's own corrections, by powers, are of zero.
+# Keras's Adam except its second average, which stays as captured: the kernel reads the stored average (of
+# AMSGrad the largest so far) and, with β = 1, adds nothing to it. The kernel's own average would use 1 - (1 -
+# 0.999), which in float32 is off by 1e-5. Keras corrects both averages in the learning rate, so that the
+# kernel's own corrections, by powers, use powers of zero.
 _ADAM = Kernel(
     op="ResourceApplyAdam",
     step=Assignment(

@@ -67,13 +67,13 @@ class _Kind(Enum):
     """Kinds of tensors that are computed from a sparse gradient."""
 
     ROWS = auto()
-    """Its rows, each times the same number."""
+    """Its rows, all multiplied by the same number."""
     IDS = auto()
-    """The id of each row."""
+    """Id of each row."""
     PLACES = auto()
-    """The place of each row's id among the different ids."""
+    """Position of each row's id among the distinct ids."""
     OF_SUMS = auto()
-    """Anything made of the different ids and the sums of their rows."""
+    """A value computed from the distinct ids and the sums of their rows."""
 
 
 def read_linearly(step: TrainGraph) -> frozenset[str]:
@@ -111,7 +111,7 @@ def _results(
     """Kinds of the results of a node that reads these kinds; None for a kind that is not linear."""
     read = [kinds.get(ref) for ref in node.data_inputs]
     if not any(kind in (_Kind.ROWS, _Kind.IDS, _Kind.PLACES) for kind in read):
-        return  # control inputs, and what sums have become
+        return  # control inputs, and values computed from sums
     first = read[0]
     if node.op in _SAME or (node.op == "Cast" and (first is _Kind.IDS or not _narrows(node))):
         yield node.name, first

@@ -28,7 +28,7 @@ class MergeRows:
         }
         if not merged:
             return graph
-        # Each node that reads a row or an id reads what became of it.
+        # Nodes that read a row or an id now read the merged one.
         reads = {old: new for merged_rows in merged.values() for old, new in merged_rows.reads.items()}
         after = {merged_rows.last: merged_rows.nodes for merged_rows in _at_last(graph, merged)}
         nodes: list[Node] = []
