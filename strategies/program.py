@@ -78,7 +78,6 @@ class ReplicaProgram:
     """Step of one of the replicas that run it together.
 
     Attributes:
-        segments: segments in execution order.
         batch: references of the replica's examples, in the order of the dataset's flattened structure.
         rank: reference of the replica's number, None if unused.
         variables: reference of a handle → name of the captured variable.

@@ -64,7 +64,6 @@ def build_optimizer(
     Args:
         name: name of a row of `OPTIMIZERS`.
         learning_rate: learning rate; None for the row's default.
-        variables: the trainable variables.
 
     Raises:
         WorkloadError: the table has no such name.

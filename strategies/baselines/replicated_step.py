@@ -212,7 +212,6 @@ class DistributedStep:
         body: training step of a workload created in the distribution's scope.
         boundary: boundary at which a step's gradients are weighted and summed.
         structure: structure of `tf.TensorSpec` for one example, without the batch axis.
-        replicas: replicas of this worker.
         batch_size: global batch size.
         weight_dtype: type of the replicas' weights.
         on_host: True if batches for GPUs stay in host memory until a step uses them.

@@ -65,7 +65,6 @@ def aggregate(
         vectors: one vector [d] per worker, float or double.
         state: state after the previous step, initially zeros.
         shares: each worker's share of the examples; only the plain mean weights by it.
-        seed: seed of the random draws.
     Raises:
         tf.errors.InvalidArgumentError: when the graph runs and too few contributions are finite.
     """

@@ -202,7 +202,6 @@ def reduce_scatter(
     Args:
         values: tensors of one type with static shapes.
         owners: member that receives the sum of each tensor.
-        rank: rank of this member.
         order: ranks of the members in the group's order.
         pairs: (other member, key of the group of these two members).
         keys: one instance key per piece of a pair's exchange; pieces are sent concurrently.

@@ -60,7 +60,6 @@ def projection_states(*tensors: tf.Tensor, shapes: tuple[Dims, ...]) -> list[tf.
     Args:
         tensors: n matrices, n left factors, this member's n right factors, n right factors of all members,
             and n previous factors.
-        shapes: shapes of the gradients.
     """
     states = []
     for matrix, left, own, right, factor, dims in zip(*_in(5, tensors), shapes, strict=True):

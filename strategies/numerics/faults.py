@@ -84,7 +84,6 @@ def colluding(vectors: Sequence[tf.Tensor], step: tf.Tensor, *, faults: Sequence
 
     Args:
         vectors: vectors of all workers. step: step number, int64 scalar.
-        faults: faults of all workers and kinds.
     """
     bad = sending_wrong(faults)
     honest = [vector for worker, vector in enumerate(vectors) if worker not in bad]

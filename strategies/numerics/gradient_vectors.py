@@ -70,7 +70,6 @@ def combined_gradients(
     Args:
         tensors: every worker's vector; for each sparse gradient every worker's rows, then every worker's
             marked ids; the rule's state, and counts [3, n].
-        faults: faults of all workers and kinds.
     Returns:
         Each dense gradient; rows and ids of each sparse one; the rule's next state; and counts per worker:
         steps in whose result it had a part, steps in which it was not finite, and all steps.

@@ -65,7 +65,6 @@ def whole_of(
 
     Args:
         part: this replica's part, [part length].
-        shape: shape of the variable.
         order: replica at each position of the group in collectives.
     """
     joined = gathered(part, group=group, key=key)

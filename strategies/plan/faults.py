@@ -188,7 +188,6 @@ def fault_of(document: Mapping[str, Any], *, seed: int) -> Fault:
 
     Args:
         document: validated keys of a `Fault`.
-        seed: seed of the fault's random draws.
     Raises:
         StrategyError: the kind is unknown, or a knob is missing or belongs to another kind.
     """

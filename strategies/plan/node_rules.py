@@ -37,7 +37,6 @@ class NodeInPlan:
     Attributes:
         owner: node of the variable that owns this slot.
         synchronizers: synchronizers of all variables that cross replicas.
-        names: names of all variables.
     """
 
     v: VariableSummary

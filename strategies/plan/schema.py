@@ -184,7 +184,6 @@ class PlanNode(Frozen):
         destination: task that serves it; None if every replica owns a copy.
         group: bucket in which it is sent; None outside collectives and for rows that TensorFlow gathers.
         proxy: True if a worker's replicas read it from one copy on their host.
-        compressor: compressor of its gradient.
         transport: transport of its gradient between members, or of its new value from its owner: `tcp` is the
             workers' own ring, the others are TensorFlow's.
         owner: rank of the single replica that updates it. The other replicas receive its new value if it is

@@ -50,7 +50,6 @@ class Examples:
     """A workload's examples.
 
     Args:
-        workload_name: name of the workload, for error messages.
         components: tensors of one example, in the order of `tf.nest.flatten`.
         dataset: dataset of single, unbatched examples.
     """
@@ -104,8 +103,6 @@ def examples_of(workload: Workload, *, seed: int = 0) -> Examples:
 def batches_of(name: str, dataset: "tf.data.Dataset") -> Iterator[list[Array]]:
     """Read an endless dataset of batches; its seed is already fixed, however late reading begins.
 
-    Args:
-        name: name of the workload, for error messages.
     Raises:
         WorkloadError: the dataset is empty or raises.
     """
@@ -123,11 +120,7 @@ def batches_of(name: str, dataset: "tf.data.Dataset") -> Iterator[list[Array]]:
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Turn an exception of a dataset that is being read into a one-line error.
-
-    Args:
-        name: name of the workload.
-    """
+    """Turn an exception of a dataset that is being read into a one-line error."""
     import tensorflow as tf
 
     try:

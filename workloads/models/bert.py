@@ -30,8 +30,6 @@ class Bert:
     """Encoder with its two pre-training heads; the masked-word head reuses the word table.
 
     Args:
-        name: registered name of the workload.
-        training: optimizer and clipping.
         batch_size: global examples per step.
         vocabulary: word pieces.
         positions: length of the longest supported sequence.

@@ -26,8 +26,6 @@ class LinearRegression:
     """Least squares with one weight per feature and an offset.
 
     Args:
-        name: registered name of the workload.
-        training: optimizer and clipping.
         batch_size: global examples per step.
         features: length of an example.
         examples: size of the data set.
@@ -81,8 +79,6 @@ class WideMlp:
     than a millisecond's worth of gradients per example.
 
     Args:
-        name: registered name of the workload.
-        training: optimizer and clipping.
         batch_size: global examples per step.
         units: width of each hidden layer.
         layers: hidden layers, at least 1.

@@ -24,8 +24,6 @@ class DigitsMlp:
     """Two hidden layers over scikit-learn's 1,797 digits of 8 x 8 pixels.
 
     Args:
-        name: registered name of the workload.
-        training: optimizer and clipping.
         batch_size: global examples per step.
         units: width of the first hidden layer; the second is as wide.
     """
@@ -79,8 +77,6 @@ class DigitsCnn:
     """Two convolutions with batch normalisation, then dropout, over scikit-learn's 1,797 digits.
 
     Args:
-        name: registered name of the workload.
-        training: optimizer and clipping.
         batch_size: global examples per step.
         filters: channels of the first convolution; the second has twice as many.
         units: width of the dense layer before the logits.

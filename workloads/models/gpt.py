@@ -30,8 +30,6 @@ class Gpt:
     """Causal transformer whose token table is also its last layer, as in GPT-2.
 
     Args:
-        name: registered name of the workload.
-        training: optimizer and clipping.
         batch_size: global examples per step.
         vocabulary: number of tokens.
         positions: length of the longest supported sequence.

@@ -29,9 +29,7 @@ class KerasApplication:
     """An image classifier that Keras ships, trained from random weights.
 
     Args:
-        name: registered name of the workload.
         model: its name in `keras.applications`.
-        training: optimizer and clipping.
         batch_size: global examples per step.
         input: height and width of an image; each model has its own minimum.
         classes: number of labels.

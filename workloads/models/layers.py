@@ -41,7 +41,6 @@ def projected_lstm(units: int, width: int, *, name: str) -> "keras.layers.RNN":
     Args:
         units: size of the cell state.
         width: size of the output.
-        name: name of the layer.
     Source:
         Sak et al. 2014, arXiv:1402.1128, section 2.2, without peepholes and without a second projection.
     """

@@ -38,8 +38,6 @@ class WordLm:
     """Embedding, LSTM and a dense softmax that predict the next word of Python's own help texts.
 
     Args:
-        name: registered name of the workload.
-        training: optimizer and clipping.
         batch_size: global examples per step.
         vocabulary: number of word ids: the most frequent words, and one id for all others.
         sequence_length: words per example.
@@ -123,8 +121,6 @@ class Lm1b:
     """Embedding, an LSTM with projection, and a softmax over words sampled anew in each step.
 
     Args:
-        name: registered name of the workload.
-        training: optimizer and clipping.
         batch_size: global examples per step.
         vocabulary: number of words; lower ids are more frequent.
         width: length of a word's vector, before and after the LSTM.

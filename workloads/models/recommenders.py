@@ -31,8 +31,6 @@ class Ncf:
     """Matrix factorisation and a perceptron of 64, 32, 16 and 8 units over user and item vectors.
 
     Args:
-        name: registered name of the workload.
-        training: optimizer and clipping.
         batch_size: global examples per step.
         users: number of users.
         items: number of items.
@@ -152,8 +150,6 @@ class Dlrm:
     """Two perceptrons around the products of 26 embedding vectors and one vector of 13 dense features.
 
     Args:
-        name: registered name of the workload.
-        training: optimizer and clipping.
         batch_size: global examples per step.
         most_rows: maximum number of rows per table.
         width: length of each vector.

@@ -79,7 +79,6 @@ class Members:
     """The members of a step's collectives.
 
     Attributes:
-        ranks: ranks of the participating replicas.
         group: number of members, and key of their group.
     """
 

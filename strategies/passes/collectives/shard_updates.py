@@ -23,7 +23,6 @@ class Waits:
     """Replaces waits for removed nodes by waits for the nodes that preceded them.
 
     Args:
-        removed: removed nodes of the graph.
         instead: removed node → node that replaces it.
     """
 

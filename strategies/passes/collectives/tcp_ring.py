@@ -108,7 +108,6 @@ class Carried(Generic[_Result]):
     """Result of one task's exchanges.
 
     Attributes:
-        transfers: transfers in their order.
         results: results of all exchanges, by name.
         handed_over: node that runs once the first round is handed over.
         last: last node that waits.

@@ -63,7 +63,6 @@ class _Turn:
     """One micro-batch of a replica.
 
     Attributes:
-        prefix: prefix of its nodes' names.
         ends: last nodes of the micro-batch.
     """
 

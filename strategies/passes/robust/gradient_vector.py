@@ -58,7 +58,6 @@ class GradientVector:
     Attributes:
         boundaries: dense boundaries, then sparse ones.
         dtype: type of the vectors: float, or double if any gradient is double.
-        faults: faults of all workers and kinds.
     """
 
     aggregation: Aggregation

@@ -44,7 +44,6 @@ class ReplicaFormat:
     """Format of one replica's variables.
 
     Attributes:
-        prefix: prefix of the nodes' names.
         device: device of the replica's execute node.
         shared_name: shared name of the variable that holds the current format.
     """
