@@ -1,7 +1,7 @@
-"""A case that `stratbench run` ran beside a test, in a process of its own, and the figures of its repeats.
+"""A case that `stratbench run` ran for a test, in a separate process, and figures of its repeats.
 
-That process can move to a network of its own, as pytest's with its threads cannot, and neither Ray nor
-TensorFlow gets into the tests' process.
+That process can move to its own network, unlike pytest's with its threads, and keeps Ray and TensorFlow out
+of the tests' process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CLEANING_S = 60.0
 
 
 def run_experiment(spec: Experiment, folder: Path) -> StoredRun:
-    """Run an experiment; whatever ends this early ends that.
+    """Run an experiment; an exception during the wait ends it.
 
     Args:
         folder: for the run folder, the experiment and what the run says meanwhile.
@@ -42,7 +42,7 @@ def run_experiment(spec: Experiment, folder: Path) -> StoredRun:
     from harness.records.stored_run import load_run
 
     experiment, run_dir, log = folder / "experiment.yaml", folder / "run", folder / "run.log"
-    # What is JSON is YAML too.
+    # JSON is valid YAML, too.
     write_text(experiment, json.dumps(spec.to_document()))
     with os.fdopen(open_to_write(log, is_replaced=True), "wb") as log_file:
         process = subprocess.Popen(
@@ -74,7 +74,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _refusal(output: bytes) -> str | None:
-    """Reason nothing was run, from a document of `--json`; None if it has none."""
+    """Reason why nothing was run, from a document of `--json`; None if it has none."""
     try:
         document = json.loads(output)
     except ValueError:
@@ -88,7 +88,7 @@ def _refusal(output: bytes) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchmarkedCase:
-    """A case with a result; figures are those of its repeats together.
+    """A case with a result; figures combine its repeats.
 
     Attributes:
         run_dir: the run folder, for `stratbench report`.
@@ -111,28 +111,28 @@ class BenchmarkedCase:
 
     @property
     def payload_bytes_per_step(self) -> float | None:
-        """Bytes that the plan says all workers send in a step."""
+        """Predicted bytes sent by all workers in a step."""
         return _of(fmean, [record.payload_bytes_per_step for record in self.records])
 
     @property
     def tcp_bytes_per_step(self) -> float | None:
-        """Bytes that all workers' connections sent in a step."""
+        """Bytes sent by all workers' connections in a step."""
         return _of(fmean, [record.tcp_bytes_per_step for record in self.records])
 
     @property
     def peak_rss_bytes(self) -> float | None:
-        """Memory of the worker that took most."""
+        """Memory of the largest worker, in bytes."""
         return _of(fmean, [_of(max, record.peak_rss_bytes or ()) for record in self.records])
 
     @property
     def equivalence(self) -> str:
-        """The mark of a report, such as `equivalent` or `within-bound`."""
+        """Verdict as in a report, such as `equivalent` or `within-bound`."""
         from reports.marks import mark_of
 
         return mark_of(self.records).kind
 
     def extra_info(self) -> dict[str, object]:
-        """Facts of a benchmark beside its seconds, named as in a record if a record has them."""
+        """Facts of a benchmark besides its seconds, with the names of records if they have the same fact."""
         first = self.records[0]
         return {
             "experiment": first.experiment,
@@ -157,7 +157,7 @@ class BenchmarkedCase:
 
 
 def problem_of(records: Sequence[Record]) -> str | None:
-    """Reason the repeats of a case are no result, in a line; None if they are one."""
+    """Reason why a case's repeats are no result, in one line; None if they are."""
     if not records:
         return "left no record of a repeat"
     return next((problem for record in records if (problem := _problem(record))), None)

@@ -52,10 +52,10 @@ class StrategyBenchmark:
         faults: str | None = None,
         settings: Mapping[str, object] | None = None,
     ) -> BenchmarkedCase:
-        """Run one case of an experiment on fresh workers, and take its windows for rounds of the benchmark.
+        """Run one case of an experiment on new workers; its windows become the rounds of the benchmark.
 
-        The test fails where the case fails, is skipped or implausible, or computes something else than it
-        promises. With `--benchmark-disable` the case takes a single step after it was checked.
+        The test fails if the case fails, is skipped or implausible, or is not equivalent. With
+        `--benchmark-disable`, the case runs a single step after its check.
 
         Args:
             experiment: a file, or the name of a shipped one.
@@ -83,7 +83,7 @@ class StrategyBenchmark:
             return self._benchmarked(request)
         except HarnessError as error:
             reason = str(error)
-        # Not within the handler, or pytest would show both.
+        # Not within the handler, because pytest would show both exceptions.
         raise self._failed(reason)
 
     def _benchmarked(self, request: CaseRequest) -> BenchmarkedCase:
@@ -110,12 +110,12 @@ class StrategyBenchmark:
         return result
 
     def _failed(self, reason: str) -> BaseException:
-        """The failure of the test, of which pytest shows this line alone."""
+        """Failure of the test, of which pytest shows only this line."""
 
         def refuse() -> NoReturn:
             raise CaseError("no-result", reason, stage="run")
 
-        # pytest-benchmark leaves out what has raised; what was never called it warns of.
+        # pytest-benchmark skips calls that raised, and warns of benchmarks that were never called.
         with contextlib.suppress(Exception):
             self.benchmark.pedantic(refuse)
         return pytest.fail.Exception(reason, pytrace=False)
@@ -125,7 +125,7 @@ class StrategyBenchmark:
 def strategy_benchmark(
     request: pytest.FixtureRequest, benchmark: Benchmark, tmp_path: Path
 ) -> StrategyBenchmark:
-    """A function that runs a case of an experiment and makes its windows the rounds of the benchmark."""
+    """Function that runs a case of an experiment, with its windows as the rounds of the benchmark."""
     clock = request.node.stash.get(CLOCK, None)
     if clock is None:
         pytest.fail(

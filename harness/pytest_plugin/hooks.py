@@ -1,7 +1,7 @@
-"""Hooks of pytest: the fixture that there is, and the timer of each benchmark of a case.
+"""Hooks of pytest: the fixture, and the timer of each benchmark of a case.
 
-The engine measures its steps itself. pytest-benchmark reads its timer before and after each round, so a timer
-that returns durations measured elsewhere makes these its rounds.
+The engine measures its steps itself. pytest-benchmark reads its timer before and after each round. So a timer
+that returns durations measured elsewhere turns these into its rounds.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from harness.errors import MissingError
 
 
 class Benchmark(Protocol):
-    """The fixture `benchmark` of pytest-benchmark, as far as it is used."""
+    """Part of pytest-benchmark's fixture `benchmark` that is used here."""
 
     disabled: bool
     group: str | None
     extra_info: dict[str, object]
 
     def pedantic(self, target: Callable[[], object], *, rounds: int = 1) -> object:
-        """Call the target so many times, each time timed; once and untimed where benchmarks are disabled."""
+        """Call the target so often, each time timed; if benchmarks are disabled, once and untimed."""
 
 
 class StepClock:
-    """A timer that goes on by one duration from one reading to the next, and starts anew after that."""
+    """Timer that advances by one duration from each reading to the next, and then restarts."""
 
     __name__ = "stratbench"
 
@@ -45,7 +45,7 @@ class StepClock:
 
     @property
     def is_read_out(self) -> bool:
-        """True if every reading was taken, and no more."""
+        """True if exactly the expected number of readings was taken."""
         return self._n_read == len(self._readings)
 
 
@@ -53,7 +53,7 @@ CLOCK = pytest.StashKey[StepClock]()
 
 
 def record_rounds(benchmark: Benchmark, clock: StepClock, durations_s: Sequence[float]) -> None:
-    """Make durations the rounds of a benchmark; where benchmarks are disabled, count it as used.
+    """Make durations the rounds of a benchmark; if benchmarks are disabled, mark it as used.
 
     Args:
         clock: its timer.
@@ -72,29 +72,29 @@ def record_rounds(benchmark: Benchmark, clock: StepClock, durations_s: Sequence[
 
 
 def _nothing() -> None:
-    """All there is to do was done before."""
+    """Do nothing: everything was done before."""
 
 
 FIXTURE = "strategy_benchmark"
 _PYTEST_BENCHMARK = ("benchmark", "pytest_benchmark.plugin")
-"""Its names as a plugin: as installed, and as `-p pytest_benchmark.plugin` has it."""
+"""Plugin names of pytest-benchmark: when installed, and with `-p pytest_benchmark.plugin`."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the fixture, or where pytest-benchmark is not in use the one that says so."""
+    """Register the fixture, or, without pytest-benchmark, one that reports this."""
     name = "fixtures" if _has_pytest_benchmark(config) else "missing_pytest_benchmark"
     config.pluginmanager.import_plugin(f"harness.pytest_plugin.{name}")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give a test of a case the timer that its benchmark reads, beside the user's own options for it."""
+    """Give a test of a case the timer for its benchmark, in addition to the user's own options."""
     if FIXTURE not in getattr(item, "fixturenames", ()) or not _has_pytest_benchmark(item.config):
         return
     marker = item.get_closest_marker("benchmark")
     clock = StepClock()
     item.stash[CLOCK] = clock
     options = {**({} if marker is None else marker.kwargs), "timer": clock}
-    # pytest-benchmark reads the closest of its marks only.
+    # pytest-benchmark reads only the closest of its marks.
     item.add_marker(pytest.mark.benchmark(**options), append=False)
 
 

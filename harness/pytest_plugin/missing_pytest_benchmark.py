@@ -1,4 +1,4 @@
-"""The fixture `strategy_benchmark` where pytest-benchmark is not installed, or switched off."""
+"""The fixture `strategy_benchmark` if pytest-benchmark is not installed, or disabled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def strategy_benchmark() -> None:
-    """Say what is missing."""
+    """Report that pytest-benchmark is missing."""
     pytest.fail(
         "strategy_benchmark needs the plugin pytest-benchmark, got none; `pip install pytest-benchmark`, and "
         "leave out `-p no:benchmark`",

@@ -1,4 +1,4 @@
-"""One case of an experiment: chosen among all, with the experiment that has no other."""
+"""One case of an experiment, selected for a test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _N_NAMED = 8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaseRequest:
-    """Case that a test asks for; see `StrategyBenchmark`."""
+    """Request of a test for a case; see `StrategyBenchmark`."""
 
     experiment: str
     workload: str | None = None
@@ -32,20 +32,20 @@ class CaseRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OneCase:
-    """A case, and the experiment that has no other but the controls that it is measured beside."""
+    """A case, and the experiment reduced to it and its controls."""
 
     case: Case
     spec: Experiment
 
 
 def one_case(request: CaseRequest) -> OneCase:
-    """Find the case that is asked for.
+    """Find the requested case.
 
     Raises:
         UsageError: the experiment cannot be used, or no case of it, or several, are what is asked for.
     """
     spec = _loaded(request)
-    # Twins and controls are there for others.
+    # Twins and controls only accompany other cases.
     cases = expand(_measured(spec, aa=False, exposed_comm=False, until=None))
     matching = _matching(cases, request)
     if len(matching) != 1:
@@ -59,7 +59,7 @@ def one_case(request: CaseRequest) -> OneCase:
 
 
 def with_one_step(spec: Experiment) -> Experiment:
-    """The experiment as it is only checked: one repeat of one window of one step."""
+    """The experiment reduced to its check: one repeat of one window of one step."""
     return _measured(
         spec,
         warmup_steps=0,
@@ -79,7 +79,7 @@ def _measured(spec: Experiment, **values: object) -> Experiment:
 
 
 def _loaded(request: CaseRequest) -> Experiment:
-    # Text means what it means after --set.
+    # Text has the same meaning as after --set.
     texts = [f"{path}={value}" for path, value in request.settings.items() if isinstance(value, str)]
     values = {path: value for path, value in request.settings.items() if not isinstance(value, str)}
     shape = {"cluster.workers": request.workers, "cluster.replicas_per_worker": request.replicas}
@@ -89,7 +89,7 @@ def _loaded(request: CaseRequest) -> Experiment:
     if request.workload is not None:
         workload = parse_workload(request.workload, field="workload")
         listed = {listed.reference for listed in spec.workloads}
-        # A file of the user's need not be one of the experiment's workloads.
+        # A user's file need not be one of the experiment's workloads.
         if workload.is_path and workload.reference not in listed:
             replaced = {**overrides, "workloads": [request.workload]}
             spec = load_experiment(
@@ -103,7 +103,7 @@ def _loaded(request: CaseRequest) -> Experiment:
 
 
 def _possible(filters: tuple[CaseFilter, ...], request: CaseRequest) -> tuple[CaseFilter, ...]:
-    """Filters without those for other numbers of workers or replicas; all of them where none is left."""
+    """Filters without those for other numbers of workers or replicas; all of them if none is left."""
     asked = {"workers": request.workers, "replicas_per_worker": request.replicas}
     return (
         tuple(
@@ -142,7 +142,7 @@ def _require(having: Sequence[Case], kind: str, name: str, known: Sequence[str])
 
 def _titles(cases: Sequence[Case]) -> str:
     titles = [case.title for case in cases]
-    # Links and devices are no part of a title.
+    # Links and devices are not part of a title.
     names = titles if len(set(titles)) == len(titles) else [case.id for case in cases]
     more = f" and {len(names) - _N_NAMED} more" if len(names) > _N_NAMED else ""
     return ", ".join(names[:_N_NAMED]) + more

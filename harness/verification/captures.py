@@ -1,4 +1,4 @@
-"""Captures of a run: each workload is captured once, however many cases, strategies and repeats use it."""
+"""Captures of a run: each workload is captured once for all cases, strategies and repeats."""
 
 import itertools
 import time
@@ -38,7 +38,7 @@ Value = TypeVar("Value")
 Subject = TypeVar("Subject", Topology, Plan)
 
 CAPTURE_CHECK_STEPS = 2
-"""The first fills slots, the second reads them."""
+"""Steps of the check of captures: the first fills slots, the second reads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +76,9 @@ class Capture:
 
 
 class Memo:
-    """Values by key, each made once; mistakes are remembered as well.
+    """Values by key, each computed once; user's mistakes are stored, too.
 
-    A user's mistake stays one; anything else may go better next time, and is remembered when it does not.
+    A user's mistake would happen again. Any other failure is retried once, and stored if it happens again.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Memo:
         self._has_failed: set[object] = set()
 
     def get(self, key: object, make: Callable[[], Value]) -> Value:
-        """Return the value of a key, made when it is first asked for."""
+        """Value of a key, computed when first requested."""
         if key in self._mistakes:
             raise self._mistakes[key]
         if key not in self._values:
@@ -145,7 +145,7 @@ class Captures:
         self._numbers = itertools.count()
 
     def of(self, case: Case) -> Capture:
-        """Return the capture of a case's workload in the case's precision, for its devices."""
+        """Capture of a case's workload in the case's precision, for its devices."""
         free = self._for_sessions(case)
         if case.shape.hardware != "tpu":
             return free
@@ -164,7 +164,7 @@ class Captures:
         try:
             capture = self._memo.get(key, make)
         except CaseError as error:
-            # The batch may be the reason, and this case has another.
+            # The batch may be the reason, and this case has another one.
             if error.kind not in (USER_ERROR, UNSUPPORTED) or self._tried_with[key] == own:
                 raise
         else:
@@ -173,13 +173,13 @@ class Captures:
         return self._memo.get(own, lambda: self._capture(case))
 
     def batches(self, case: Case, capture: Capture) -> Path:
-        """Return the folder of the first global batches of a case."""
+        """Folder of the first global batches of a case."""
         size = global_batch(case, capture.facts.batch_size)
         return self._memo.get(("batches", _data_key(case), size), lambda: self._lay_batches(case))
 
     def separability(self, case: Case, topology: Topology) -> Separability:
         """Compare the shards of a case's batch with what its step means on the whole of it."""
-        # One for devices takes the examples of a replica alone.
+        # A step for devices accepts only one replica's examples.
         free = self._for_sessions(case)
         steps = self._steps(case, free, 1)
         return self._checked(jobs.separability, steps, topology, capture=free, of=topology)
@@ -187,12 +187,12 @@ class Captures:
     def reference(
         self, case: Case, capture: Capture, topology: Topology, n_steps: int, *, float64: bool = False
     ) -> Reference:
-        """Return the reference of a case's step on its topology, in float64 or the step's own types."""
+        """Reference of a case's step on its topology, in float64 or the step's own types."""
         steps = self._steps(case, capture, n_steps, float64=float64)
         return self._checked(jobs.reference, steps, topology, capture=capture, of=topology, is_late=float64)
 
     def verdict_in_float64(self, case: Case, capture: Capture, plan: Plan, n_steps: int) -> Verdict:
-        """Return the verdict on a plan whose workers step in one process, in float64."""
+        """Verdict on a plan in float64, with all workers in one process."""
         topology = replace(topology_of_case(case, capture), device=plan.device)
         reference = self.reference(case, capture, topology, n_steps, float64=True)
         job = partial(jobs.verdict, reference=reference)
@@ -202,18 +202,18 @@ class Captures:
     def bounds(
         self, case: Case, capture: Capture, plan: Plan, n_steps: int, *, float64: bool
     ) -> BoundVerdict:
-        """Hold a compressed strategy to its bounds, in float64 or the step's own types."""
+        """Compare a compressed strategy's losses with its bounds, in float64 or the step's own types."""
         steps = self._steps(case, capture, n_steps, float64=float64)
         return self._checked(jobs.bounds, steps, plan, capture=capture, of=case.id)
 
     def evaluated(self, case: Case, capture: Capture, values: Mapping[str, Array]) -> Mapping[str, float]:
-        """Return metrics of a case's workload with these values of its variables."""
+        """Metrics of a case's workload with given values of its variables."""
         limits = self._timeouts.for_model(capture.summary, 1)
         args = (case, self._seed, str(capture.folder), values)
         return self._call(evaluate, args, timeout_s=limits.command_s, stage="evaluate")
 
     def seconds(self, case: Case, capture: Capture) -> tuple[float, float]:
-        """Seconds that the capture of a case, and its checks before workers begin, took."""
+        """Seconds for the capture of a case, and for its checks before workers start."""
         folders = {capture.folder, self._for_sessions(case).folder}
         checks = (topology_of_case(case, capture), case.id)
         check_s = sum(self._check_s[folder, of, False] for folder in folders for of in checks)
@@ -341,7 +341,7 @@ def with_faults(plan: Plan, faults: Sequence[Fault]) -> Plan:
 
 
 def certain_refusal(case: Case) -> str | None:
-    """Reason no worker runs a case, if it is known before anything is captured."""
+    """Reason why no worker can run a case, if known before its capture."""
     strategy, device = case.chosen.strategy, case.shape.hardware
     if case.scenario.faults and strategy.runner_on(device) != "graph":
         return "faults are put into graphs of sessions, got steps that TensorFlow runs in a way of its own"
@@ -354,7 +354,7 @@ def certain_refusal(case: Case) -> str | None:
 
 
 def rule_refusal(case: Case) -> str | None:
-    """Reason a case's rule of aggregation cannot combine the gradients of its workers, or None."""
+    """Reason why a case's aggregation rule cannot combine its workers' gradients, or None."""
     try:
         Aggregation.of(case.chosen.params, case.shape.workers)
     except StrategyError as error:

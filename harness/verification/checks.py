@@ -1,4 +1,4 @@
-"""Checks of the cases of a run: on their workers before they are timed, and beside them."""
+"""Checks of a run's cases: on their workers before timing, and in a separate process."""
 
 import time
 from collections.abc import Callable
@@ -25,11 +25,11 @@ from strategies.plan.schema import COMPARED_WITH_REFERENCE, Plan
 
 CHECK_STEPS = 4
 MORE_CHECK_STEPS = 32
-"""Steps for a trainable that has a gradient and did not move: gradients may be accumulated for so long."""
+"""Steps of the check if a trainable with a gradient did not move, because gradients may be accumulated."""
 
 
 def n_staged(measure: Measure) -> int:
-    """Global batches that a case can use: of a pipeline's case only its check and its traced step do."""
+    """Number of global batches of a case; with a pipeline, only its check and traced step use them."""
     return CHECK_STEPS if measure.input == "pipeline" else MAX_WARMUP_STEPS + measure.steps
 
 
@@ -41,7 +41,7 @@ def checked(
     *,
     steps_per_loop: int = 1,
 ) -> Equivalence:
-    """Compare the real workers' state with the reference's, and have them begin again."""
+    """Compare the real workers' state with the reference's, and reset it."""
     outcome = first_steps(processes, len(reference.losses), timeouts, steps_per_loop=steps_per_loop)
     processes.call(training.load, [()] * len(processes.pids), timeout_s=timeouts.setup_s, stage="load")
     return replace(
@@ -53,14 +53,14 @@ def checked(
 
 
 def reference_of(captures: Captures, case: Case, capture: Capture, n_steps: int) -> Reference:
-    """Make the reference of a case, after a look whether its shards mean what the whole batch means."""
+    """Reference of a case, after the comparison of its shards with the whole batch."""
     topology = topology_of_case(case, capture)
     separability = captures.separability(case, topology)
     return replace(captures.reference(case, capture, topology, n_steps), separability=separability)
 
 
 def equivalence_of(verdict: Verdict, dtype: CheckedType = "model") -> Equivalence:
-    """A verdict as records keep it, without what belongs to the reference and the repeat."""
+    """Verdict in the form of records, without fields of the reference and the repeat."""
     nearest = verdict.nearest
     return Equivalence(
         checked=True,
@@ -123,12 +123,12 @@ def first_steps(
 IN_FLOAT64 = (
     "checked in float64, all workers in one process: rounding hides too much in the model's own types"
 )
-"""Note on a verdict where rounding hid that of the workers."""
+"""Note on a verdict if rounding made that of the workers inconclusive."""
 
 DRAWN_OTHERWISE = "its step draws random numbers, and programs for TPUs draw others than the reference does"
-"""Reason that steps of real devices show no equivalence."""
+"""Reason why steps of real devices cannot show equivalence."""
 EMULATED = "in float64, emulated on processors,"
-"""Beginning of the reason's part on the graph in that case."""
+"""Beginning of the reason's part about the graph in that case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,17 +145,17 @@ class CaseChecks:
     keep: Callable[[CaseError], None]
 
     def reference(self, case: Case, capture: Capture) -> Reference | None:
-        # With faults it must not be the reference's.
+        # With faults, it differs from the reference on purpose.
         is_held = case.chosen.strategy.strategy_class in COMPARED_WITH_REFERENCE and not case.scenario.faults
         if self.known(case) is not None or not is_held:
             return None
         return reference_of(self.captures, case, capture, CHECK_STEPS)
 
     def bounded(self, case: Case, capture: Capture, plan: Plan, *, repeat: int) -> Equivalence | None:
-        """Hold a compressed strategy to its bounds, beside its workers.
+        """Compare a compressed strategy's losses with its bounds, in a separate process.
 
-        None where the case was checked in an earlier repeat, or is of another class. All workers share a
-        process, which may be too large for one: that costs no measurement.
+        None if the case was checked in an earlier repeat, or is of another class. All workers share one
+        process, which may need too much memory; that does not affect the measurement.
         """
         if self.known(case) is not None or plan.strategy_class != "bounded" or plan.faults:
             return None
@@ -225,9 +225,9 @@ class CaseChecks:
         )
 
     def _in_float64(self, case: Case, capture: Capture, plan: Plan) -> Verdict:
-        """The verdict in float64; after more steps where some trainable has not moved in as many as usual.
+        """Verdict in float64, after more steps if a trainable has not moved in the usual number.
 
-        It accumulates gradients over steps, or its rate begins with zero.
+        In that case, the step accumulates gradients over steps, or its learning rate begins with zero.
         """
         verdict = self.captures.verdict_in_float64(case, capture, _on_cpus(plan), CHECK_STEPS)
         if verdict.equivalent is not None or not any(v.unmoved for v in verdict.variables):
@@ -240,13 +240,13 @@ class CaseChecks:
 
 
 def _is_finite_fault(equivalence: Equivalence) -> bool:
-    """Return True if workers' steps differ from the reference as if they drew other random numbers."""
+    """True if workers' steps differ from the reference as if they had drawn other random numbers."""
     error = equivalence.max_update_error
     return equivalence.equivalent is False and error is not None and isfinite(error)
 
 
 def _on_cpus(plan: Plan) -> Plan:
-    """A plan as workers that share a process can carry it out: they would have to share a GPU, too."""
+    """The plan for CPUs: workers in one process would have to share a GPU."""
     nodes = tuple(
         node.model_copy(update={"transport": "auto"}) if node.transport == "nccl" else node
         for node in plan.nodes

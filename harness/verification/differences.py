@@ -9,11 +9,11 @@ from harness.worker.variable_parts import Array
 
 NOISE_FACTOR = 10.0
 GROUP_SHARE = 1e-3
-"""Share of the largest of a group that scales errors of those that are smaller."""
+"""Share of a group's largest movement, the least scale of errors in the group."""
 
 
 def largest_difference(value: Array, other: Array) -> float:
-    """Return the largest absolute difference; infinite when anything is not finite."""
+    """Largest absolute difference; infinite if anything is not finite."""
     if value.size == 0:
         return 0.0
     with np.errstate(invalid="ignore"):
@@ -22,7 +22,7 @@ def largest_difference(value: Array, other: Array) -> float:
 
 
 def difference_of_unequal(value: Array, other: Array) -> float:
-    """Return the largest difference, where equal infinities, as of masks, are none."""
+    """Largest difference, in which equal infinities, as in masks, are equal."""
     difference = largest_difference(value, other)
     if difference < inf:
         return difference
@@ -31,7 +31,7 @@ def difference_of_unequal(value: Array, other: Array) -> float:
 
 
 def largest_size(value: Array) -> float:
-    """Return the largest absolute value; infinite when anything is not finite."""
+    """Largest absolute value; infinite if anything is not finite."""
     return largest_difference(value, np.zeros_like(value))
 
 
@@ -41,7 +41,7 @@ def relative_error(
     scale: float,
     difference: Callable[[Array, Array], float] = largest_difference,
 ) -> float:
-    """Return a difference as a share of a scale; infinite for other shapes and unequal exact numbers."""
+    """Difference relative to a scale; infinite for other shapes and unequal exact numbers."""
     if value.shape != expected.shape:
         return inf
     if not is_inexact(expected):
@@ -55,11 +55,11 @@ def relative_error(
 
 
 def widened(value: Array) -> Array:
-    """Return the value in float64, or complex128 if it is complex; itself where it is that already."""
+    """Value in float64, or complex128 if it is complex."""
     return value.astype(np.complex128 if np.iscomplexobj(value) else np.float64, copy=False)
 
 
 def is_inexact(value: Array) -> bool:
-    """Return True if the numbers of a value are rounded: floating or complex."""
-    # bfloat16 is a type of ml_dtypes, which NumPy does not count among its own floating types.
+    """True if the numbers of a value are rounded: floating or complex."""
+    # bfloat16 is a type of ml_dtypes, which NumPy does not count among its floating types.
     return bool(np.issubdtype(value.dtype, np.inexact)) or value.dtype.name == "bfloat16"

@@ -1,4 +1,4 @@
-"""References: what a strategy must compute, what it has computed, and the verdict on the difference."""
+"""References: expected results of a strategy, with tolerances, and the comparison with its actual results."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ from harness.worker.variable_parts import Array, Copy
 from strategies.ir.train_graph import Result, ResultRule
 
 Gradient: TypeAlias = tuple[str, int]
-"""A captured gradient: its variable, and its place among the gradients of that variable."""
+"""Captured gradient: its variable, and its index among the gradients of that variable."""
 
 STEP_FACTOR = 64.0
 # A step may store a variable twice: decayed, then updated.
@@ -52,13 +52,13 @@ class Returned:
     weights: tuple[float, ...]
 
     def reduced(self) -> Array | None:
-        """The global batch's, by the rule; None where each shard's stays its own, or they do not join."""
+        """Value for the global batch, by the rule; None if shards' values stay separate or cannot be joined."""
         if self.rule == "mean":
             return np.asarray(np.dot(self.weights, widened(np.asarray(self.per_shard))))
         if self.rule == "sum":
-            # In Python's integers: a count of the batch may be too large for the type of a shard's.
+            # As Python integers: a count of the batch may be too large for the dtype of a shard's.
             return np.asarray(sum(value.item() for value in self.per_shard))
-        # Rows that are padded to a shard's longest differ between shards.
+        # Rows padded to a shard's longest differ between shards.
         joins = len({value.shape[1:] for value in self.per_shard}) == 1
         return np.concatenate(self.per_shard) if self.rule == "concatenate" and joins else None
 
@@ -101,7 +101,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientNorm:
-    """Norm of a gradient in the first step, the scale of errors of it, and what rounding explains of one."""
+    """Norm of a gradient in the first step, the scale of its errors, and the error explained by rounding."""
 
     value: float
     scale: float
@@ -188,7 +188,7 @@ class Reference:
         return self.outcome.losses or ()
 
     def judge(self, actual: Outcome) -> Verdict:
-        """Compare all copies of all variables, and the losses and gradient norms that are known."""
+        """Compare all copies of all variables, and the known losses and gradient norms."""
         errors = self.errors(actual.values)
         n_elements = {name: value.size for (name, _), value in self.values.items()}
         return Verdict(
@@ -234,7 +234,7 @@ class Reference:
                 )
 
     def errors(self, actual: Mapping[Copy, Array]) -> dict[str, float]:
-        """Update error of every variable, of its worst copy; what a strategy added is not compared."""
+        """Update error of every variable, of its worst copy; variables added by the strategy are left out."""
         errors = {v.name: -1.0 for v in self.variables}
         for (name, rank), value in actual.items():
             if name in errors:
@@ -250,7 +250,7 @@ class Reference:
         return relative_error(ours, reference, largest_size(reference))
 
     def _expected(self, name: str, rank: int | None) -> Array:
-        """The reference has a value for all replicas, or one for each; a lone replica's copy is rank 0's."""
+        """Expected value: one for all replicas, or one for each; a sole copy is rank 0's."""
         for copy in ((name, rank), (name, None), (name, 0)):
             if copy in self.values:
                 return self.values[copy]
@@ -258,14 +258,14 @@ class Reference:
 
 
 def _limits(floor: float, eps: float, n_steps: int, *, per_store: float = 0.0) -> Limits:
-    """Limits after some steps; `per_store` is the error of a number that was stored as the next one."""
+    """Limits after some steps; `per_store` is the error of one stored number."""
     of_steps = n_steps * (STEP_FACTOR * eps + STORES_PER_STEP * per_store)
     return Limits(floor=floor, tolerance=NOISE_FACTOR * floor + of_steps, eps=eps)
 
 
 def _gradient_norms(outcome: Outcome, others: Sequence[Outcome], eps: float) -> dict[Gradient, GradientNorm]:
     norms = {gradient: norm for gradient, (norm,) in outcome.gradient_norms.items()}
-    # Values that are small compared with all others may be rounding alone.
+    # Values that are small compared with all others may consist of rounding alone.
     least = GROUP_SHARE * max((norm for norm in norms.values() if isfinite(norm)), default=0.0)
     measured = {}
     for gradient, norm in norms.items():
@@ -276,9 +276,9 @@ def _gradient_norms(outcome: Outcome, others: Sequence[Outcome], eps: float) -> 
 
 
 def _moved(variables: Sequence[Checked], outcome: Outcome) -> dict[str, float]:
-    """Variable → how far it went, the farthest of its copies; infinite where it went out of the numbers.
+    """Variable → its movement, the largest of its copies; infinite if a copy is no longer finite.
 
-    Forward state may: a running minimum begins with an infinity. Of that, what is finite counts.
+    Forward state may start with infinities, such as a running minimum. Only its finite part counts.
     """
     kinds = {v.name: v.kind for v in variables}
     moved = dict.fromkeys(kinds, 0.0)
@@ -296,7 +296,7 @@ def _moved(variables: Sequence[Checked], outcome: Outcome) -> dict[str, float]:
 
 
 def _stored(variables: Sequence[Checked], outcome: Outcome) -> dict[str, float]:
-    """Variable → the largest number that was stored anew, of all its copies; 0 where one is not finite."""
+    """Variable → largest stored number of all its copies; 0 if one is not finite."""
     stored = dict.fromkeys((v.name for v in variables), 0.0)
     for copy, value in outcome.values.items():
         if is_inexact(value):
@@ -308,10 +308,10 @@ def _stored(variables: Sequence[Checked], outcome: Outcome) -> dict[str, float]:
 def _scales(
     variables: Sequence[Checked], moved: Mapping[str, float], values: Mapping[Copy, Array]
 ) -> dict[str, float]:
-    """Variable → what its error is relative to: how far it moved, at least a thousandth of what follows.
+    """Variable → scale of its error: its movement, but at least a thousandth of a reference value.
 
-    For trainables and slots, the largest finite error of their group. Forward state is no group,
-    for averages are next to counts, which have another unit: its own largest number.
+    For trainables and slots, this value is the largest finite movement in their group. For forward state, it
+    is its own largest number, because averages and counts have different units.
     """
     kinds = {v.name: v.kind for v in variables}
     largest: dict[str, float] = {}
@@ -329,7 +329,7 @@ def _scales(
 
 
 def returned(pairs: Iterable[tuple[Result, Array]]) -> tuple[Returned, ...]:
-    """Results of all shards, in the order of their names' first."""
+    """Results of all shards, in the order of the first shard's names."""
     by_name: dict[str, list[tuple[Result, Array]]] = {}
     for result, value in pairs:
         by_name.setdefault(result.name, []).append((result, np.asarray(value)))
@@ -370,7 +370,7 @@ class ComparedResult:
 
 
 def compared(own: Sequence[Returned], expected: Sequence[Returned]) -> tuple[ComparedResult, ...]:
-    """Results of the last step beside the reference's, in their order."""
+    """Results of the last step and of the reference, in their order."""
     of_name = {scalar.name: scalar for scalar in expected}
     return tuple(_compared(scalar, of_name[scalar.name]) for scalar in own)
 

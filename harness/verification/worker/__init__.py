@@ -1,1 +1,1 @@
-"""References and strategies as a worker's process runs them, all workers of a topology in one process."""
+"""References and strategies in a worker process, with all workers of a topology in one process."""

@@ -1,4 +1,4 @@
-"""Values at the boundaries of a step, fetched from a session that makes it, and norms of its gradients."""
+"""Values at the boundaries of a step, fetched from a running session, and norms of its gradients."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class GradientCrossing:
 
 
 def crossings_of(step: TrainGraph) -> list[GradientCrossing]:
-    """The gradients of captured variables in a step, rewritten or not."""
+    """Gradients of captured variables in a step, rewritten or not."""
     parts = {v.name: v.part for v in step.variables if v.part is not None}
     n_before: dict[tuple[str, int | None], int] = {}
     crossings = []
@@ -52,7 +52,7 @@ def fetched(
     wanted: Sequence[tuple[Boundary, Contribution]],
     batch: Sequence[Array],
 ) -> list[Array]:
-    """The values of contributions to boundaries, dense and in float64, in one run on a global batch."""
+    """Values of contributions to boundaries, dense and in float64, from one run on a global batch."""
     refs = [r for _, c in wanted for r in (c.values, c.indices) if r is not None]
     values = iter(session.run(refs, fed(session, batch)))
     return [_dense(b, next(values), None if c.indices is None else next(values)) for b, c in wanted]
@@ -74,7 +74,7 @@ def passed_on(
 
 
 def fed(session: WorkerSession, batch: Sequence[Array]) -> dict[str, Array]:
-    """A worker's examples of a global batch, by the node that takes them."""
+    """A worker's examples of a global batch, by input node."""
     program = session.program
     return {
         b.node: part[program.start : program.stop] for b, part in zip(program.step.batch, batch, strict=True)
@@ -86,7 +86,7 @@ def _dense(b: Boundary, values: Array, indices: Array | None) -> Array:
 
 
 def dense_rows(rows: Array, ids: Array, dims: Sequence[int]) -> Array:
-    """The dense form of a sparse gradient, in float64; rows of the same id add up."""
+    """Dense form of a sparse gradient, in float64; rows with the same id are added."""
     wide = widened(rows)
     dense = np.zeros(dims, wide.dtype)
     np.add.at(dense, ids, wide)
@@ -94,7 +94,7 @@ def dense_rows(rows: Array, ids: Array, dims: Sequence[int]) -> Array:
 
 
 def combined_norms(step: TrainGraph, combined: Mapping[str, Crossed]) -> dict[Gradient, list[float]]:
-    """Norms of what all shards of a batch send across the boundaries of a captured step."""
+    """Norms of values that all shards of a batch send across the boundaries of a captured step."""
     return {
         crossing.gradient: [_norm(*combined[crossing.boundary.values])] for crossing in crossings_of(step)
     }

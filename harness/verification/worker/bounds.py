@@ -1,9 +1,9 @@
-"""Bounds that compressors state, and whether a compressed strategy keeps them, in one process.
+"""Comparison of a compressed strategy's losses with its compressors' bounds, in one process.
 
-The strategy makes its steps first; its boundaries' values and its compressors' residuals after each step
-are stored. The reference then makes the same steps: its shards' gradients are the compressors' inputs, and it
-updates with what the strategy's boundaries passed on. So what a step lost is held to the bound of that step,
-and everything else to the tolerance of rounding.
+The strategy runs its steps first; its boundaries' values and its compressors' residuals after each step are
+stored. Then the reference runs the same steps: its shards' gradients are the compressors' inputs, and it
+updates with the values that the strategy's boundaries passed on. So the loss in each step is compared with
+that step's bound, and everything else with the tolerance of rounding.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ class CompressedSteps:
 def compressed_steps(
     step: TrainGraph, initial: InitialValues, plan: Plan, batches: Sequence[Sequence[Array]]
 ) -> CompressedSteps:
-    """Make the steps of a compressed strategy, all workers in this process."""
+    """Run the steps of a compressed strategy, with all workers in this process."""
     compiled = compile_tasks(step, plan, range(topology_of(plan).n_tasks))
     steps = [rewritten.step for rewritten in compiled]
     compressed = {node.variable for node in plan.nodes if node.compressor is not None}
@@ -111,7 +111,7 @@ class _Loss:
 
 @dataclass(slots=True, kw_only=True)
 class BoundMeter:
-    """Measures in the reference's steps what a compressed strategy lost, and has them go on with its sums."""
+    """Measures a compressed strategy's losses during the reference's steps, which continue with its sums."""
 
     step: TrainGraph
     plan: Plan
@@ -124,7 +124,7 @@ class BoundMeter:
     def combine(
         self, rounding: Rounding, n: int, shards: Sequence[Shard], crossed: Sequence[Mapping[str, Crossed]]
     ) -> dict[str, Crossed]:
-        """Return what updates of step n take in place of exact sums, by boundary."""
+        """Values for the updates of step n in place of exact sums, by boundary."""
         topology = topology_of(self.plan)
         nodes = {node.variable: node for node in self.plan.nodes if node.compressor is not None}
         passed: dict[str, Crossed] = {}
@@ -155,7 +155,7 @@ class BoundMeter:
                 )
                 if not isfinite(slack) or slack > DECIDABLE_TOLERANCE * loss.scale:
                     hidden[gradient, loss.step] = None
-                    # Rounding may hide what was lost, but not what it cannot make.
+                    # Rounding may hide losses, but not losses larger than any rounding.
                     slack *= BEYOND_ROUNDING
                 if isfinite(slack) and not loss.figure.error <= loss.figure.bound + slack:
                     beyond.append(loss.figure)
@@ -267,7 +267,7 @@ def _brought(
     shards: Sequence[Shard],
     crossed: Sequence[Mapping[str, Crossed]],
 ) -> dict[int, Array]:
-    """Return each member's part of the global mean or sum, by rank."""
+    """Each member's part of the global mean or sum, by rank."""
     brought: dict[int, Array] = {}
     for shard, weight, own in zip(shards, weights_of(shards, b.rule), crossed, strict=True):
         member = member_of[shard.replica.rank]

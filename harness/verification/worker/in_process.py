@@ -1,4 +1,4 @@
-"""All workers of a topology in one process: a server, a session and a thread for each."""
+"""All workers of a topology in one process, each with a server, a session and a thread."""
 
 import itertools
 import secrets
@@ -25,17 +25,17 @@ from strategies.program import Program
 from strategies.tf_bridge.program import COLLECTIVE_OPS
 
 HOST = "127.0.0.1"
-# A worker that waits for a sum holds one; more workers than threads would wait for ever.
+# A worker that waits for a sum blocks a thread; with more workers than threads, all would wait forever.
 _N_INTER_OP = 32
-_GROUPS = 1 << 12  # of one plan: a key for each pair of 64 replicas
+_GROUPS = 1 << 12  # per plan: a key for each pair of 64 replicas
 _GROUP_INPUT = 2  # of every collective: input, group size, group key, instance key
 
 
 @dataclass(frozen=True)
 class ServerPool:
-    """Servers that no cluster has at the moment, without any variable, accumulator or queue.
+    """Servers that no cluster uses at the moment, without any variable, accumulator or queue.
 
-    Servers of a cluster that failed are not to come back: steps may wait on them for ever.
+    Servers of a failed cluster must not return, because steps may wait on them forever.
     """
 
     _idle: dict[tuple[int, ...], list[list[tf.distribute.Server]]] = field(
@@ -49,20 +49,20 @@ class ServerPool:
             return _started(programs)
 
     def give_back(self, programs: Sequence[Program], servers: list[tf.distribute.Server]) -> None:
-        """Take in servers whose sessions are closed, and free what these left there."""
+        """Take servers whose sessions are closed, and free their resources."""
         for server in servers:
             tf.compat.v1.Session.reset(server.target)
         self._idle[_shape(programs)].append(servers)
 
 
 POOL = ServerPool()
-"""Servers of this process."""
+"""Free servers of this process."""
 
 _first_group_keys = itertools.count(_GROUPS, _GROUPS)
 
 
 def in_own_group(programs: Sequence[Program]) -> list[Program]:
-    """The programs with group keys of their own: servers remember the shapes of a group's collectives."""
+    """Programs with their own group keys, because servers remember the shapes of a group's collectives."""
     first = next(_first_group_keys)
     return [replace(p, graph_def=_with_groups(p.graph_def, first)) if p.group_leader else p for p in programs]
 
@@ -70,7 +70,7 @@ def in_own_group(programs: Sequence[Program]) -> list[Program]:
 def _with_groups(graph_def: bytes, first: int) -> bytes:
     graph = tf.compat.v1.GraphDef.FromString(graph_def)
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
-        # In a function's body a reference names the output too.
+        # In a function's body, a reference also names the output.
         keys = {n.input[_GROUP_INPUT].partition(":")[0] for n in nodes if n.op in COLLECTIVE_OPS}
         for node in nodes:
             if node.name in keys:
@@ -89,7 +89,7 @@ def _started(programs: Sequence[Program]) -> list[tf.distribute.Server]:
 
 
 def _free_addresses(n: int) -> list[str]:
-    """Addresses that were free a moment ago; all are held until all are known, so that they differ."""
+    """Addresses that were free just now; all are held until all are known, so that they differ."""
     holders = [socket.socket() for _ in range(n)]
     try:
         for holder in holders:
@@ -104,7 +104,7 @@ T = TypeVar("T")
 
 
 def programs_of(step: TrainGraph, plan: Plan) -> tuple[Program, ...]:
-    """The program of every task."""
+    """Program of every task."""
     tasks = range(topology_of(plan).n_tasks)
     return tuple(compiled.program for compiled in compile_tasks(step, plan, tasks))
 
@@ -140,7 +140,7 @@ class InProcessCluster:
         return self
 
     def begin(self, initial: InitialValues) -> None:
-        """Step from other initial values from now on; no plan whose steps leave anything for later ones."""
+        """Restart from other initial values; not for plans whose steps leave state outside of variables."""
         assert not any(s.program.setup or s.program.step.n_taken for s in self.sessions)
         for session in self.sessions:
             session.initial = initial
@@ -176,7 +176,7 @@ class InProcessCluster:
 
     def _runs(self, batches: Sequence[Sequence[Array]]) -> Iterator[list[Sequence[Array]]]:
         for size, alike in itertools.groupby(batches, key=lambda batch: len(batch[0])):
-            # Two runs at least, so that what one leaves to the next is looked at too.
+            # At least two runs, so that state passed from one to the next is compared, too.
             limit = min(self._of_size[size][0].steps_per_run or 1, -(-len(batches) // 2))
             while run := list(itertools.islice(alike, limit)):
                 yield run

@@ -1,4 +1,4 @@
-"""Jobs of a worker's process that check a captured step: references, separability, bounds and verdicts."""
+"""Jobs of a worker process that check a captured step: references, separability, bounds and verdicts."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,12 +38,12 @@ class StoredSteps:
     last_batch: int | None = None
 
     def read(self) -> list[Batch]:
-        """Return the batches in the step's own types."""
+        """Batches in the step's own types."""
         *others, last = read_batches(self.batches, n=self.n_steps)
         return [*others, [part[: self.last_batch] for part in last]]
 
     def load(self) -> tuple["TrainGraph", "InitialValues", list[Batch]]:
-        """Return the step, its initial values and its batches."""
+        """The step, its initial values and its batches."""
         from harness.worker.session.capture_store import InitialValues, in_float64, load_step
         from strategies.tf_bridge.float64 import step_in_float64
 
@@ -54,7 +54,7 @@ class StoredSteps:
         return step_in_float64(step), initial, batches
 
     def separability(self, topology: "Topology") -> Separability:
-        """Compare the shards of the first batch with the whole of it, always in float64."""
+        """Compare the shards of the first batch with the whole batch, always in float64."""
         from harness.verification.worker.whole_batch import separability_of
         from harness.worker.session.capture_store import InitialValues, load_step
 
@@ -71,7 +71,7 @@ class StoredSteps:
 
 
 def reference(state: JobState, steps: StoredSteps, topology: "Topology") -> Reference:
-    """Make the reference of a captured step."""
+    """Reference of a captured step."""
     from harness.verification.worker.check import make_reference
 
     compute_exactly(topology.device)
@@ -92,7 +92,7 @@ def separability(state: JobState, steps: StoredSteps, topology: "Topology") -> S
 
 
 def verdict(state: JobState, steps: StoredSteps, plan: "Plan", *, reference: Reference) -> Verdict:
-    """Judge a plan whose workers share this process by the reference of the same topology and types."""
+    """Verdict on a plan with all workers in this process, against the same topology and types."""
     from harness.verification.worker.check import check
 
     compute_exactly(plan.device)
@@ -101,9 +101,9 @@ def verdict(state: JobState, steps: StoredSteps, plan: "Plan", *, reference: Ref
 
 
 def bounds(state: JobState, steps: StoredSteps, plan: "Plan") -> BoundVerdict:
-    """Hold a compressed strategy to its bounds.
+    """Compare a compressed strategy's losses with its bounds.
 
-    Its workers share this process: what crosses their boundaries is looked at, which timed steps do not show.
+    Its workers share this process, so that the values at their boundaries can be read, unlike in timed steps.
     """
     from harness.verification.worker.check import check_bounds
     from strategies.planner import topology_of

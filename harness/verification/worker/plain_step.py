@@ -1,4 +1,4 @@
-"""A workload's own step as plain TensorFlow, without the hooks of capture."""
+"""A workload's own step in plain TensorFlow, without the hooks of capture."""
 
 import random
 from collections import Counter
@@ -26,7 +26,7 @@ AnyStep: TypeAlias = CapturableStep | Callable[..., object] | keras.Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonDraws:
-    """States of the generators of Python and NumPy, whose numbers a trace keeps as constants."""
+    """States of the random generators of Python and NumPy, whose numbers become constants of a trace."""
 
     of_python: tuple[Any, ...]
     of_numpy: dict[str, Any]
@@ -82,7 +82,7 @@ def plain_step(step: AnyStep, element_spec: object, n_examples: int | None) -> P
 
 @contextmanager
 def _as_written() -> Iterator[None]:
-    """Turn TensorFlow's graph optimizer off for functions, as `Use.AS_WRITTEN` does for sessions.
+    """Disable TensorFlow's graph optimizer for functions, as `Use.AS_WRITTEN` does for sessions.
 
     It replaces operations by other kernels, depending on their neighbours, and these round differently.
     """
@@ -101,13 +101,13 @@ def _function(step: AnyStep) -> tf.types.experimental.GenericFunction:
     if isinstance(step, CapturableStep):
         return tf.function(_composed(step))
     whole: tf.types.experimental.GenericFunction = step
-    # Traced anew, because a trace that exists records summaries; and without XLA, which rounds differently
+    # Traced again, because an existing trace records summaries; and without XLA, which rounds differently
     # and draws other numbers.
     return tf.function(whole.python_function, autograph=getattr(whole, "_autograph", True))
 
 
 def _trained_as_by_fit(model: keras.Model) -> Callable[[object], None]:
-    """The step of `model.fit`. Its logs hold the mean loss of all steps, which a variable holds as well."""
+    """Training step of `model.fit`, without its logs, whose mean loss of all steps is also in a variable."""
 
     def train(batch: object) -> None:
         model.train_step(batch)
@@ -146,9 +146,9 @@ _SEEDS = frozenset(("seed", "seed2"))
 
 
 def are_alike(one: PlainStep, other: PlainStep) -> bool:
-    """Return True if two traces have equal operations, variables and surrounding constants.
+    """True if two traces have equal operations, variables and captured constants.
 
-    Wiring is not compared.
+    Edges are not compared.
     """
     return _operations(one.graph) == _operations(other.graph) and list(_captured(one)) == list(
         _captured(other)
@@ -156,10 +156,10 @@ def are_alike(one: PlainStep, other: PlainStep) -> bool:
 
 
 def _operations(graph: Graph) -> Counter[object]:
-    """Count of each kind of operation, those in functions too.
+    """Number of operations of each kind, including those in functions.
 
-    Leaves out names, whose numbers and scopes differ between traces, seeds that follow from places in a
-    trace, and private attributes.
+    Names, whose numbers and scopes differ between traces, seeds that depend on positions in a trace, and
+    private attributes are ignored.
     """
     functions = dict.fromkeys(graph.functions, "function")
     operations: Counter[object] = Counter()
@@ -175,7 +175,7 @@ def _operations(graph: Graph) -> Counter[object]:
 
 
 def _captured(step: PlainStep) -> Iterator[object]:
-    """Variables by identity, and values of other tensors that a trace has taken from outside of it."""
+    """Variables by identity, and values of other tensors, that a trace captured from outside."""
     variables = {id(variable.handle) for variable in step.concrete.graph.variables}
     for tensor in step.concrete.captured_inputs:
         if id(tensor) in variables:
@@ -260,7 +260,7 @@ def drawn_by(step: TrainGraph, drawing: Collection[str]) -> Drawn:
     reached: set[str] = set()
     nodes = descendants(step.graph, drawing, control=False)
     while True:
-        # A node that takes a handle and depends on random draws may assign.
+        # A node with a handle as input that depends on random draws may assign.
         new = {name for name, own in users.items() if any(n.name in nodes for n in own)} - reached
         if not new:
             return Drawn(variables=frozenset(reached), loss=producer(step.losses[0].tensor) in nodes)

@@ -1,4 +1,4 @@
-"""Rounding in references that differ by nothing else: in sums over shards, and inside of shards."""
+"""References that differ only by rounding: in sums over shards, and inside shards."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +28,7 @@ EPS: Mapping[str, float] = {
     "half": 2.0**-10,
     "bfloat16": 2.0**-7,
 }
-"""Type → the distance from 1 to the next number."""
+"""Dtype → distance from 1 to the next number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Rounding:
 
 
 _EXACT_PER_UNIT = 256.0
-"""Examples that are multiples of 1/256 are exact: decision 0074."""
+"""Multiples of 1/256 in examples are exact (decision 0074)."""
 
 PLAIN = Rounding(name="in order")
 # Each is one more reference for the noise floor.
@@ -61,22 +61,22 @@ VARIATIONS = (
 
 
 def coarsest_eps(dtypes: Collection[DType]) -> float:
-    """The coarsest rounding among types."""
+    """Largest rounding unit among dtypes."""
     return max((EPS[dtype] for dtype in dtypes if dtype in EPS), default=EPS["float"])
 
 
 def shares(shards: Sequence[Shard]) -> list[float]:
-    """Return the share of a batch's examples of each of all its shards, in order."""
+    """Share of each shard in a batch's examples, in order."""
     return [shard.examples / shards[-1].stop for shard in shards]
 
 
 def weights_of(shards: Sequence[Shard], rule: Rule) -> list[float]:
-    """Return the weight of each of all shards in the mean or sum, in order."""
+    """Weight of each shard in the mean or sum, in order."""
     return shares(shards) if rule == "mean" else [1.0] * len(shards)
 
 
 def in_threads(function: Callable[..., Value], *arguments: Sequence[Any]) -> list[Value]:
-    """Call a function for each of some arguments on all cores, in order; NumPy lets go of Python's lock."""
+    """Call a function for each argument, on all cores; NumPy releases Python's lock. Results are in order."""
     with ThreadPoolExecutor(n_usable_cores()) as pool:
         return list(pool.map(function, *arguments))
 
@@ -93,7 +93,7 @@ class RoundedSums:
         self._random = np.random.default_rng(rounding.jitter) if random is None else random
 
     def apart(self, n: int) -> "list[RoundedSums]":
-        """Sums for n threads, each with a jitter of its own that follows from this one's."""
+        """Sums for n threads, each with its own jitter derived from this one's."""
         return [RoundedSums(self.rounding, random) for random in self._random.spawn(n)]
 
     def order(self, n_shards: int) -> Sequence[int]:
@@ -182,7 +182,7 @@ class RoundedReads:
     def of_examples(self, value: Array) -> Array:
         """Round examples except multiples of 1/256: classes, masks and bounds stay exact.
 
-        A label 3.0 that is read a little lower is of class 2, which is no rounding.
+        A label 3.0 that is slightly lowered would be read as class 2, which is more than rounding.
         """
         rounded = self.of(value)
         if rounded is value or np.iscomplexobj(value):
@@ -192,7 +192,7 @@ class RoundedReads:
 
 
 def _eps(kind: np.dtype[Any]) -> float:
-    # NumPy's own finfo knows no bfloat16; that of ml_dtypes has no types.
+    # NumPy's own finfo lacks bfloat16; that of ml_dtypes lacks integers and others.
     return float(ml_dtypes.finfo(kind).eps)  # type: ignore[no-untyped-call]
 
 

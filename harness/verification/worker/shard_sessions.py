@@ -1,4 +1,4 @@
-"""Sessions that take the shards of a captured step: what they share, and what each has by itself."""
+"""Sessions that run the shards of a captured step: shared ones, or one for each shard."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ from strategies.topology import Shard, Topology
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
-# Each takes memory; one alone leaves cores idle in the small ops between the large ones.
+# Each takes memory; a single one leaves cores idle in the small operations between large ones.
 _AT_ONCE = 2
 
 

@@ -1,7 +1,8 @@
-"""Steps of the reference: shards are taken from the same state, combined outside of TensorFlow, and fed back.
+"""Steps of the reference: shards start from the same state, are combined outside of TensorFlow, and fed back.
 
-Gradients are fed at the boundary, the update runs once, and forward state is merged by its rule. Where a step
-has gradients and updates in a row, shards are taken once for each, with what crossed the boundaries before.
+Gradients are fed at the boundary, the update runs once, and forward state is merged by its rule. If a step
+has several levels of gradients and updates, shards run once for each, with the values that have already
+crossed boundaries.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,11 +36,11 @@ from strategies.ir.traversal import ancestors, levels_of
 from strategies.topology import Shard, Topology
 
 Fetch: TypeAlias = Callable[[Shard, Sequence[str], Mapping[str, Array]], Sequence[Array]]
-"""From a shard, tensors and what it is fed with beside its examples to their values."""
+"""Function from a shard, tensors and fed values, besides its examples, to the tensors' values."""
 
 
 class JointStatistics:
-    """Statistics that all shards of a step take together; each level needs those before it."""
+    """Statistics computed from all shards of a step; each level depends on those before it."""
 
     def __init__(self, step: TrainGraph, statistics: Sequence[Statistic]) -> None:
         self._step = step
@@ -157,7 +158,7 @@ def _draws(step: TrainGraph) -> frozenset[str]:
 Combine: TypeAlias = Callable[
     [Rounding, int, Sequence[Shard], Sequence[Mapping[str, Crossed]]], Mapping[str, Crossed]
 ]
-"""From a rounding, a step and what each of its shards sends across boundaries to what updates take."""
+"""Function from a rounding, a step and the shards' values at boundaries to the inputs of updates."""
 
 
 class StateShapeError(Exception):
@@ -269,7 +270,7 @@ class ShardSteps:
 
     @contextmanager
     def _rounded_trainables(self) -> Iterator[None]:
-        """Forward and backward read trainables that are off by rounding; the update has the stored ones."""
+        """Trainables with rounding errors for forward and backward; the update uses the stored ones."""
         if self._reads.exact:
             yield
             return
@@ -280,10 +281,10 @@ class ShardSteps:
         self._sessions.assign(stored)
 
     def crossing(self, batch: Sequence[Array]) -> tuple[float, dict[str, Crossed]]:
-        """The loss of a global batch, and what all shards together send across each boundary.
+        """Loss of a global batch, and the combined values of all shards at each boundary.
 
-        A boundary of a later level is crossed by what each shard makes from the state that the updates before
-        leave: it takes the step from its beginning once more, with what crossed the boundaries before.
+        A boundary of a later level depends on the state after the earlier updates: each shard runs the step
+        from its beginning again, with the values that have already crossed boundaries.
         """
         shards = self._shards_of(batch)
         weights, joint = shares(shards), self.joint_statistics(batch)

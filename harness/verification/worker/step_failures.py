@@ -62,7 +62,7 @@ def _failure(
     try:
         with ShardSteps(step, initial, topology) as shards:
             shards.begin(PLAIN)
-            # Without its gradients at first, since what these need of shapes may be known sooner.
+            # First without gradients: their operations on shapes could fail before the forward pass does.
             shards.values(batch, [step.losses[0].tensor])
             shards.crossing(batch)
     except (tf.errors.InvalidArgumentError, StateShapeError) as error:
@@ -85,7 +85,7 @@ class _Wording:
             return graph_error(message)
         reason = graph_error(message).removesuffix(f", at node {failed}")
         if function:
-            # Passes put something after a function's name.
+            # Passes append to a function's name.
             known = (key for key in self._lines if key.endswith(f"/{failed}"))
             key = next((key for key in known if function.startswith(key.removesuffix(f"/{failed}"))), "")
             return f"{reason} at {failed!r}{self._place(key)}"
@@ -97,7 +97,7 @@ class _Wording:
         return f" ({line})" if line else ""
 
     def _variable(self, name: str) -> str:
-        """The variable that a node reads and whose first axis is as long as a batch."""
+        """Variable that a node reads and whose first axis has the length of a batch."""
         by_name = self._step.graph.by_name
         reached, handles = [name], set()
         while reached:
