@@ -52,7 +52,7 @@ class Returned:
     weights: tuple[float, ...]
 
     def reduced(self) -> Array | None:
-        """Value for the global batch, by the rule; None if shards' values stay separate or cannot be joined."""
+        """Value for the global batch, by the rule; None if shards' values are not joined."""
         if self.rule == "mean":
             return np.asarray(np.dot(self.weights, widened(np.asarray(self.per_shard))))
         if self.rule == "sum":
