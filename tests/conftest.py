@@ -135,9 +135,9 @@ def all_cases(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(scope="session")
 def browser() -> Path:
     """The headless browser's program; for tests marked `browser`."""
-    result = _find_browser()
-    assert result is not None, "a test that uses this fixture must be marked browser"
-    return result
+    browser = _find_browser()
+    assert browser is not None, "a test that uses this fixture must be marked browser"
+    return browser
 
 
 @pytest.fixture(scope="module")

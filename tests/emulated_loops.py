@@ -107,10 +107,10 @@ def run(
         labels: of computations whose resharding is counted.
         probe: what is done to the lowered graph before it runs.
     """
-    result = probe(lower_computations(graph, members(n_replicas)))
-    verify(result)
+    probed = probe(lower_computations(graph, members(n_replicas)))
+    verify(probed)
     with tf.Graph().as_default() as imported:
-        tf.import_graph_def(v1.GraphDef.FromString(serialize_graph(result)), name="")
+        tf.import_graph_def(v1.GraphDef.FromString(serialize_graph(probed)), name="")
         begin, read, fed = [], {}, {}
         for name, value in values.items():
             with tf.device(graph.by_name[name].device):

@@ -75,15 +75,15 @@ def test_nodes_grow_by_the_same_number_for_each_replica(strategy: str, n_workers
     verify(step.graph)
     sizes = {}
     for n_replicas in (2, 4, 8):
-        result = transformed(strategy, n_nodes, n_replicas, n_workers, check=True)
-        sizes[n_replicas] = len(result.step.graph.nodes)
+        transformation = transformed(strategy, n_nodes, n_replicas, n_workers, check=True)
+        sizes[n_replicas] = len(transformation.step.graph.nodes)
         shared = any(node.synchronizer == "ps" for node in plan_of(strategy, n_nodes, 2, n_workers).nodes)
         n_copies = 1 if shared else n_replicas
-        assert len(result.step.losses) == n_replicas
+        assert len(transformation.step.losses) == n_replicas
         n_variables, n_boundaries = in_parts(step, plan_of(strategy, n_nodes, n_replicas, n_workers))
-        assert len(result.step.variables) == n_copies * n_variables
-        assert len(result.step.boundaries) == n_copies * n_boundaries
-        assert result.timings[-1].nodes == sizes[n_replicas]
+        assert len(transformation.step.variables) == n_copies * n_variables
+        assert len(transformation.step.boundaries) == n_copies * n_boundaries
+        assert transformation.timings[-1].nodes == sizes[n_replicas]
     assert sizes[8] - sizes[4] == 2 * (sizes[4] - sizes[2])
     assert sizes[8] - sizes[4] > 4 * n_nodes // 3
 
@@ -106,10 +106,10 @@ def test_transform(
     def one_round() -> None:
         for cell in grid:
             started_s = time.thread_time()
-            result = transformed(strategy, *cell, n_workers)
+            transformation = transformed(strategy, *cell, n_workers)
             processor_s[cell].append(time.thread_time() - started_s)
-            seconds[cell].append(result.seconds)
-            made_nodes[cell] = len(result.step.graph.nodes)
+            seconds[cell].append(transformation.seconds)
+            made_nodes[cell] = len(transformation.step.graph.nodes)
 
     benchmark.pedantic(one_round, rounds=5 if all_cases else 3)
     for n, r in grid:

@@ -78,14 +78,14 @@ class WholeStep(Layers):
     """A tape of its own."""
 
     def train_step(self):
-        result = super().train_step()
+        train_step = super().train_step()
 
         @tf.function
         def step(x, y):
             with tf.GradientTape() as tape:
-                loss = result.loss(x, y)
-            variables = result.variables
-            result.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+                loss = train_step.loss(x, y)
+            variables = train_step.variables
+            train_step.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
             return loss
 
         return step

@@ -69,9 +69,9 @@ def test_what_rounding_cannot_make_is_noticed_where_it_hides_the_rest(shared, mo
         return [v + value if wrong else v for v, wrong in zip(values, of_bias, strict=True)], loss
 
     monkeypatch.setattr(bounds, "passed_on", passed_on)
-    result = bounded(case, plan)
-    assert result.within is False
-    assert "conv/bias" in result.reason
+    bound = bounded(case, plan)
+    assert bound.within is False
+    assert "conv/bias" in bound.reason
 
 
 def low_rank() -> Model:
@@ -134,9 +134,9 @@ def test_one_gradient_that_is_rounding_hides_no_other(shared, monkeypatch, compr
     keras.backend.clear_session()
     case = case_of_model(biased_convolution(1), shared / f"biased-{compressor}")
     plan = plan_of(case, "all-reduce", compressor, (1, 1))
-    result = bounded(case, plan)
-    assert result.within is True, result.reason
-    assert [name for name in result.undecidable if name.endswith("conv/bias")]
+    bound = bounded(case, plan)
+    assert bound.within is True, bound.reason
+    assert [name for name in bound.undecidable if name.endswith("conv/bias")]
     mistaken(monkeypatch, "replicate", reweighted(lambda weight, _: weight / 2))
     assert bounded(case, plan).within is False
 

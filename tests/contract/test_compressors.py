@@ -165,12 +165,12 @@ def plan_of(case: Case, strategy: str, compressor: str | None, replicas: tuple[i
 def test_what_workers_sent_and_kept_are_the_sum_of_all_gradients(steady, strategy, compressor):
     plan = plan_of(steady, strategy, compressor)
     assert any(node.compressor for node in plan.nodes)
-    result = Totals.of(steady, plan)
+    totals = Totals.of(steady, plan)
     exact = Totals.of(steady, plan_of(steady, strategy, None))
     # Gradients hardly change while variables do; what a sum in the wire type rounds away is not fed back.
     rounded = {"fp16-ef": 2.0**-10, "bf16-ef": 2.0**-7}.get(compressor, 0.0)
-    assert result.missing(exact) < 1e-3 + (N_STEPS * rounded if "all-reduce" in strategy else 0.0)
-    assert max(np.abs(value).max() for value in result.residuals.values()) > 0
+    assert totals.missing(exact) < 1e-3 + (N_STEPS * rounded if "all-reduce" in strategy else 0.0)
+    assert max(np.abs(value).max() for value in totals.residuals.values()) > 0
 
 
 @pytest.mark.parametrize(
@@ -215,12 +215,12 @@ def test_half_precision_keeps_its_bound(steady, strategy, compressor, params, ca
     replicas = (2, 1)
     plan = steady.plan(strategy, replicas, compressor=compressor, **params)
     assert {node.transport for node in plan.nodes if node.compressor} == {carried}
-    result = Totals.of(steady, plan)
+    totals = Totals.of(steady, plan)
     exact = Totals.of(steady, plan_of(steady, strategy, None, replicas))
     n_terms = sum(replicas) if strategy == "all-reduce" else 1
     codec = Cast(wire=BY_NAME[compressor].codec, n_terms=n_terms)
     for name, magnitude in magnitudes(steady, replicas).items():
-        error = np.abs(result.sent[name] - exact.sent[name])
+        error = np.abs(totals.sent[name] - exact.sent[name])
         bound = codec.relative_error * magnitude + N_STEPS * codec.absolute_error
         assert (error <= bound + 1e-3 * bound.max()).all()
         assert error.max() > 1e-3 * bound.max()
@@ -247,14 +247,14 @@ def magnitudes(case: Case, replicas: tuple[int, ...]) -> Values:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_quantized_gradients_are_off_by_less_than_a_level_of_each_replica(steady, strategy):
-    result = Totals.of(steady, plan_of(steady, strategy, "qsgd"))
+    totals = Totals.of(steady, plan_of(steady, strategy, "qsgd"))
     exact = Totals.of(steady, plan_of(steady, strategy, None))
     levels = 127
     compressed = {n.variable for n in plan_of(steady, strategy, "qsgd").nodes if n.compressor}
     assert compressed
     for name, magnitude in magnitudes(steady, (2, 1)).items():
         if name in compressed:
-            error = np.abs(result.sent[name] - exact.sent[name]).max()
+            error = np.abs(totals.sent[name] - exact.sent[name]).max()
             # Every replica's largest value is at most the largest sum of its and the others' magnitudes.
             assert 0 < error <= 3 * magnitude.max() / levels
 

@@ -43,8 +43,8 @@ def test_gradients_of_what_lies_in_parts_are_summed_in_parts(cases, optimizer):
 
 def test_gradients_of_which_all_take_the_norm_are_summed_whole(cases):
     case = cases.of("wide-mlp", "adamw-clipped")
-    result = collectives(case, reshard=True)
-    assert (result[SUM], result[SCATTER]) == (n_trainables(case), 0)
+    operations = collectives(case, reshard=True)
+    assert (operations[SUM], operations[SCATTER]) == (n_trainables(case), 0)
 
 
 K = keras.optimizers
@@ -68,10 +68,10 @@ def test_plans_predict_which_sums_are_whole(name, tmp_path):
     plan = case.plan("tpu-replicate", (2,), reshard=True)
     topology = case.topology((2,))
     ops = [flow.op for node in plan.nodes for flow in core_flows(node, by_name, topology, steps_per_loop=10)]
-    result = collectives(case, reshard=True)
+    operations = collectives(case, reshard=True)
     predicted = ops.count("sum"), ops.count("scatter")
     # Of LAMB's update slots are needed whole in place of the gradient; a plan says that it does not know.
     is_guess = name == "lamb"
-    assert ((result[SUM], result[SCATTER]) == predicted) is not is_guess
+    assert ((operations[SUM], operations[SCATTER]) == predicted) is not is_guess
     is_whole = predicted[0] > 0
     assert any("updates that take norms, means or branches" in note for note in plan.notes) == is_whole

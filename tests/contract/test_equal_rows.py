@@ -54,8 +54,8 @@ def embedding(optimizer: str) -> Model:
     head = keras.layers.Dense(N_CLASSES, dtype="float64")
     head.build((None, 2))
     variables = [*table.trainable_variables, *head.trainable_variables]
-    result = OPTIMIZERS[optimizer]()
-    result.build(variables)
+    instance = OPTIMIZERS[optimizer]()
+    instance.build(variables)
 
     def loss(batch):
         scores = head(tf.reduce_mean(table(batch[0]), axis=1))
@@ -70,7 +70,9 @@ def embedding(optimizer: str) -> Model:
         for _ in range(N_STEPS)
     ]
     spec = (tf.TensorSpec((4,), tf.int32), tf.TensorSpec((), tf.int32))
-    return Model(step=TrainStep(loss=loss, variables=variables, optimizer=result), spec=spec, batches=batches)
+    return Model(
+        step=TrainStep(loss=loss, variables=variables, optimizer=instance), spec=spec, batches=batches
+    )
 
 
 def trained_by_keras(model: Model) -> dict[str, np.ndarray]:

@@ -152,21 +152,21 @@ def swapped(whole, *, axis, sizes):
 
 def shifted_ids(rows, ids, *, starts):
     n = len(starts)
-    result = parts.split_rows(rows, ids, starts=starts)
-    return (*result[:n], *(tf.maximum(i - 1, 0) for i in result[n:]))
+    pieces = parts.split_rows(rows, ids, starts=starts)
+    return (*pieces[:n], *(tf.maximum(i - 1, 0) for i in pieces[n:]))
 
 
 def unmerged(rows, ids, *, starts):
     """Every part gets only the first of the rows of an id."""
     n = len(starts)
-    result = parts.split_rows(rows, ids, starts=starts)
+    pieces = parts.split_rows(rows, ids, starts=starts)
     kept_rows = []
-    for part_ids in result[n:]:
+    for part_ids in pieces[n:]:
         unique, place = tf.unique(part_ids)
         kept_rows.append(tf.math.unsorted_segment_min(tf.range(tf.size(part_ids)), place, tf.size(unique)))
     return (
-        *(tf.gather(r, k) for r, k in zip(result[:n], kept_rows, strict=True)),
-        *(tf.gather(i, k) for i, k in zip(result[n:], kept_rows, strict=True)),
+        *(tf.gather(r, k) for r, k in zip(pieces[:n], kept_rows, strict=True)),
+        *(tf.gather(i, k) for i, k in zip(pieces[n:], kept_rows, strict=True)),
     )
 
 

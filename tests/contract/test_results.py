@@ -117,8 +117,8 @@ def test_another_shards_result_is_told_as_an_error(case):
     accuracy = next(r for r in case.step.results if r.name == "accuracy")
     expected = returned([(accuracy, np.float64(0.5))])
     for value, other, error in [(1.0, np.nan, np.inf), (1.0, np.inf, np.inf), (np.nan, np.nan, 0.0)]:
-        result = returned([(accuracy, np.float64(value))])
-        (message,) = compared(result, returned([(accuracy, np.float64(other))]))
+        value_ = returned([(accuracy, np.float64(value))])
+        (message,) = compared(value_, returned([(accuracy, np.float64(other))]))
         assert message.error == error
     (message,) = compared(returned([(accuracy, np.float64(0.25))]), expected)
     assert (message.value, message.reference_value, message.error) == (0.25, 0.5, 0.5)
@@ -145,11 +145,11 @@ def test_what_is_told_of_unusual_results(rule, values, reduced):
 
 def test_shards_are_ordered_by_rank_and_weighted_by_examples(case):
     accuracy = next(r for r in case.step.results if r.name == "accuracy")
-    (result,) = returned(
+    (value_,) = returned(
         [
             (replace(accuracy, rank=1, weight=0.25), np.float64(1.0)),
             (replace(accuracy, rank=0, weight=0.75), np.float64(0.0)),
         ]
     )
-    assert [float(value) for value in result.per_shard] == [0.0, 1.0]
-    assert result.reduced() == pytest.approx(0.25)
+    assert [float(value) for value in value_.per_shard] == [0.0, 1.0]
+    assert value_.reduced() == pytest.approx(0.25)

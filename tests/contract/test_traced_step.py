@@ -49,10 +49,10 @@ def test_a_traced_step_is_exact_and_tells_what_moved(cases, model, strategy, par
     traces, verdict = tell(case, case.plan(strategy, (1, 1), **params))
     assert verdict.equivalent
     assert {e.kind for e in events(traces, moves)} == {"transfer"}
-    result = summary(together(traces))
-    for parts in zip(result.step_s, result.compute_s, result.transfer_s, result.wait_s, strict=True):
+    times = summary(together(traces))
+    for parts in zip(times.step_s, times.compute_s, times.transfer_s, times.wait_s, strict=True):
         assert 0 < parts[1] <= sum(parts[1:]) <= parts[0]
-    assert (result.received_bytes is None) == (moves in ("sum", "concatenate"))
+    assert (times.received_bytes is None) == (moves in ("sum", "concatenate"))
 
 
 def test_calls_of_programs_are_no_computing_of_their_own(cases):
@@ -62,9 +62,9 @@ def test_calls_of_programs_are_no_computing_of_their_own(cases):
     assert verdict.equivalent
     assert {e.kind for e in events(traces, "StatefulPartitionedCall")} == {"part"}
     assert {e.kind for e in events(traces, "CollectiveReduceV2")} == {"transfer"}
-    result = summary(together(traces))
-    assert all(n > 0 for n in result.compute_s)
-    assert all(n > 0 for n in result.transfer_s)
+    times = summary(together(traces))
+    assert all(n > 0 for n in times.compute_s)
+    assert all(n > 0 for n in times.transfer_s)
 
 
 def test_rows_that_moved_are_no_more_than_the_plan_says(cases):

@@ -335,8 +335,8 @@ def test_tf_gradients_and_autograph(tmp_path):
             loss = loss * 2.0
         for i in tf.range(2):
             loss += tf.cast(i, tf.float32) * loss
-        result = tf.gradients(loss, [v.value for v in net.trainable_variables])
-        optimizer.apply(result, net.trainable_variables)
+        grads = tf.gradients(loss, [v.value for v in net.trainable_variables])
+        optimizer.apply(grads, net.trainable_variables)
         return loss
 
     captured = capture(step, SPEC)

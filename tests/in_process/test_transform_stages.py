@@ -42,11 +42,11 @@ def test_every_stage_is_written_as_text_and_for_tensorboard(
 ) -> None:
     folder, plan = captured
     stages = tmp_path / "new" / "stages"
-    result = transform(JobState(), str(folder), plan, 1, Wanted(stages=stages, text=True))
+    transformation = transform(JobState(), str(folder), plan, 1, Wanted(stages=stages, text=True))
     names = ["captured", *(rewrite.name for rewrite in passes_of(plan, 1))]
     texts = sorted(stages.glob("*.txt"))
     assert [path.stem for path in texts] == [f"{number:02}-{name}" for number, name in enumerate(names)]
-    assert texts[-1].read_text() == result.text
+    assert texts[-1].read_text() == transformation.text
     for path in texts:
         (events,) = path.with_suffix("").iterdir()
         graphs = [

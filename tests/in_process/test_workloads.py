@@ -407,10 +407,10 @@ def test_a_model_of_keras_trains_on_images_of_its_size() -> None:
     workload = resolve("keras:MobileNetV2", {"input": 32, "classes": 3, "examples": 4, "batch_size": 2})
     step = fresh_step(workload)
     assert [part.shape for part in examples_of(workload).components] == [(32, 32, 3), ()]
-    loss, result = gradients(step, tuple(next(examples_of(workload).batches(2))))
+    loss, grads = gradients(step, tuple(next(examples_of(workload).batches(2))))
     assert np.isfinite(loss)
-    assert len(result) == len(step.variables) > 100
-    assert all(gradient is not None for gradient in result)
+    assert len(grads) == len(step.variables) > 100
+    assert all(gradient is not None for gradient in grads)
 
 
 def test_a_model_that_keras_does_not_have_is_named() -> None:

@@ -24,10 +24,10 @@ def test_the_data_network_carries_what_strategies_send_and_nothing_else(tmp_path
     with watched(["run", "bytes.yaml", "--out", "out"], tmp_path) as run:
         status, _, errors = run.finish()
     assert status == 0, errors
-    result = records(tmp_path / "out")
-    equivalent = [record["strategy"] for record in result if record["equivalence"]["equivalent"]]
+    lines = records(tmp_path / "out")
+    equivalent = [record["strategy"] for record in lines if record["equivalence"]["equivalent"]]
     assert sorted(equivalent) == ["all-reduce", "ps"]
-    for record in result:
+    for record in lines:
         sent = sum(map(sum, record["tcp_matrix"]))
         assert record["tcp_bytes_per_step"] == pytest.approx(sent)
         assert record["payload_bytes_per_step"] <= sent

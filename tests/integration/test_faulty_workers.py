@@ -51,13 +51,15 @@ def test_faults_are_met_counted_and_told(tmp_path: Path) -> None:
         # What went to pieces under a fault was to be found out.
         assert (status, run.leftovers()) == (0, []), err
     assert json.loads(out)["cases"] == {"ok": 6, "failed": 1, "skipped": 1, "implausible": 0}
-    result = by_case(records(tmp_path / "run"))
-    assert result["ps", "mimic"]["status"] == "skipped"
-    assert "looks at what others send" in result["ps", "mimic"]["error"]["message"]
-    assert result["ps", "flip"]["error"]["type"] == "non-finite-loss"
-    assert "under faults (worker 3 sign-flip scale=1e+20)" in result["ps", "flip"]["error"]["message"]
+    records_by_case = by_case(records(tmp_path / "run"))
+    assert records_by_case["ps", "mimic"]["status"] == "skipped"
+    assert "looks at what others send" in records_by_case["ps", "mimic"]["error"]["message"]
+    assert records_by_case["ps", "flip"]["error"]["type"] == "non-finite-loss"
+    assert (
+        "under faults (worker 3 sign-flip scale=1e+20)" in records_by_case["ps", "flip"]["error"]["message"]
+    )
     sound, flipped, lost, mimic = (
-        result["robust-ps", scenario] for scenario in ("clean", "flip", "lost", "mimic")
+        records_by_case["robust-ps", scenario] for scenario in ("clean", "flip", "lost", "mimic")
     )
     assert sound["method"]["faults"] == []
     assert flipped["method"]["faults"] == ["worker 3: sign-flip scale=1e+20"]
@@ -72,8 +74,8 @@ def test_faults_are_met_counted_and_told(tmp_path: Path) -> None:
         assert record["evaluation"]["metrics"]["accuracy"] > 0.3
         assert record["evaluation"]["step"] == sound["evaluation"]["step"]
         assert record["equivalence"]["checked"] is False
-    assert result["ps", "clean"]["equivalence"]["equivalent"] is True
-    gathered = result["robust-all-reduce", "flip"]["aggregation"]
+    assert records_by_case["ps", "clean"]["equivalence"]["equivalent"] is True
+    gathered = records_by_case["robust-all-reduce", "flip"]["aggregation"]
     assert gathered["chosen"][3] == 0
     assert sum(gathered["chosen"]) == 2 * gathered["n_steps"]
     page = (tmp_path / "run" / "report.html").read_text()

@@ -128,8 +128,8 @@ def answer(url: str) -> str | None:
 
 
 def ask(server: str, expression: str) -> list[dict[str, Any]]:
-    result = answer(f"{server}/api/v1/query?{urllib.parse.urlencode({'query': expression})}")
-    return [] if result is None else list(json.loads(result)["data"]["result"])
+    response = answer(f"{server}/api/v1/query?{urllib.parse.urlencode({'query': expression})}")
+    return [] if response is None else list(json.loads(response)["data"]["result"])
 
 
 @pytest.fixture(scope="module")

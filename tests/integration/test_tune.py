@@ -63,9 +63,9 @@ def test_the_plan_is_equivalent_and_time_is_kept(folder: Path) -> None:
     assert of(OTHER, document)["n"] >= 1
     assert of(BROKEN, document)["outcome"] == "failed"
     assert of(BROKEN, document)["why"].startswith("mine.py:12: IndexError: range object index out of range")
-    result = records(folder / document["run_dir"])
-    assert {record["status"] for record in result} == {"ok"}
-    assert all(record["equivalence"]["equivalent"] for record in result)
+    lines = records(folder / document["run_dir"])
+    assert {record["status"] for record in lines} == {"ok"}
+    assert all(record["equivalence"]["equivalent"] for record in lines)
     assert max(began_s(folder / document["run_dir"])) <= SECONDS + 1, (
         "no repeat begins after the time there is"
     )

@@ -67,9 +67,9 @@ def test_clusters_are_compiled_and_steps_are_equivalent(
     reference = reference_of(captures, case, prepared.capture, N_STEPS)
     with ready_processes(LocalWorkers(folder=tmp_path), prepared, USUAL) as (processes, _):
         verdict = reference.judge(first_steps(processes, N_STEPS))
-        result = processes.call(compiled_clusters, [(1,)] * 2, timeout_s=120)
+        answers = processes.call(compiled_clusters, [(1,)] * 2, timeout_s=120)
     assert verdict.equivalent, verdict.reason
-    for of_worker in result:
+    for of_worker in answers:
         assert of_worker.n_clusters
         # Forward, its gradients and the update.
         assert of_worker.operations["MatMul"] > 2
@@ -80,8 +80,8 @@ def test_clusters_are_compiled_and_steps_are_equivalent(
 def test_without_it_nothing_is_compiled(captures: Captures, tmp_path: Path) -> None:
     prepared = prepared_of(captures, case_of("digits-mlp", "all-reduce", xla=False), tmp_path)
     with ready_processes(LocalWorkers(folder=tmp_path), prepared, USUAL) as (processes, _):
-        result = processes.call(compiled_clusters, [(1,)] * 2, timeout_s=120)
-    assert [notes.n_clusters for notes in result] == [0, 0]
+        answers = processes.call(compiled_clusters, [(1,)] * 2, timeout_s=120)
+    assert [notes.n_clusters for notes in answers] == [0, 0]
 
 
 def test_what_tensorflow_runs_in_a_way_of_its_own_is_skipped(captures: Captures) -> None:

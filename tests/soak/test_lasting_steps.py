@@ -16,14 +16,14 @@ N_SERIES, NOISE, LEAST = 40, 0.03, 0.035
 def is_confirmed(logs: FloatArray, place: int) -> bool:
     """Return True if a step up near a place is confirmed within the last month, and not made up for."""
     nights = np.arange(len(logs), dtype=np.int64)
-    result = lasting(
+    changes = lasting(
         lambda n: analyse(nights[:n], np.exp(logs[:n]), least_effect=LEAST),
         nights,
         cleaned(nights % 7, np.exp(logs)).logs,
     )
     recent = [
         change.effect
-        for change in result.analysis.changes
+        for change in changes.analysis.changes
         if change.state == "confirmed"
         and change.place >= place - 10
         and nights[-1] - change.confirmed_by <= RECENT_DAYS

@@ -13,8 +13,8 @@ N_SERIES, N_NIGHTS, N_BEFORE, WINDOW = 480, 60, 120, 400
 def confirmed_at(series, n):
     """First nights of the changes that are confirmed when there are n nights."""
     first = max(0, n - WINDOW)
-    result = analyse(series.nights[first:n], series.values[first:n], series.errors[first:n])
-    return [change.night for change in result.changes if change.state == "confirmed"]
+    analysis = analyse(series.nights[first:n], series.values[first:n], series.errors[first:n])
+    return [change.night for change in analysis.changes if change.state == "confirmed"]
 
 
 def test_an_unchanged_store_alarms_at_most_once_in_thirty_nights(capsys):

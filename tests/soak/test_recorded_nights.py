@@ -58,13 +58,13 @@ class Recorded:
         arange = np.arange(N_NIGHTS) if order is None else np.asarray(order)
         values = self.values[arange] * (1.0 if step is None else np.exp(step))
         errors = None if self.errors is None else self.errors[arange]
-        result = analyse(
+        analysis = analyse(
             NIGHTS[:n],
             values[:n],
             None if errors is None else errors[:n],
             least_effect=METRICS[self.metric].least_effect,
         )
-        return [change.night for change in result.changes if change.state == "confirmed"]
+        return [change.night for change in analysis.changes if change.state == "confirmed"]
 
 
 def series_of(document: dict) -> Recorded:
@@ -145,7 +145,7 @@ def test_steps_that_are_put_in_are_found_and_little_else():
         sums = np.zeros(3, dtype=int)
         for series in MOVING:
             larger = max(1.0, SIGMAS * series.noise / LEAST_STEP)
-            result = counts(
+            alarms = counts(
                 series, larger * rng.uniform(LEAST_STEP, MOST_STEP, N_STEPS), rng, in_order=in_order
             )
             LOG.info(
@@ -154,9 +154,9 @@ def test_steps_that_are_put_in_are_found_and_little_else():
                 series.strategy,
                 series.metric,
                 100 * larger * LEAST_STEP,
-                *result,
+                *alarms,
             )
-            sums += result
+            sums += alarms
         n_found, n_missed, n_false = sums
         recall, precision = n_found / (n_found + n_missed), n_found / (n_found + n_false)
         LOG.info(

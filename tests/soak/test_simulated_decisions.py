@@ -76,17 +76,17 @@ def test_there_are_repeats_enough() -> None:
 
 @pytest.mark.parametrize("n", N_REPEATS)
 def test_two_names_of_one_thing_differ_in_a_twentieth_of_runs(n: int) -> None:
-    result = share(differs, n)
-    LOG.info("%d repeats: %.1f %% differ by chance", n, 100 * result)
-    assert result == pytest.approx(WRONG, abs=TOLERANCE)
+    fraction = share(differs, n)
+    LOG.info("%d repeats: %.1f %% differ by chance", n, 100 * fraction)
+    assert fraction == pytest.approx(WRONG, abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("n", [12, 20, 52])
 def test_so_they_do_where_repeats_go_on_until_the_interval_is_narrow(n: int) -> None:
-    result = share(differs_in_the_end, n)
-    LOG.info("until ±3 %%, at most %d repeats: %.1f %% differ by chance", n, 100 * result)
+    fraction = share(differs_in_the_end, n)
+    LOG.info("until ±3 %%, at most %d repeats: %.1f %% differ by chance", n, 100 * fraction)
     # The intervals of such runs are those of 97 %, which looking often makes of 95.
-    assert 0.01 <= result <= WRONG + TOLERANCE
+    assert 0.01 <= fraction <= WRONG + TOLERANCE
 
 
 def test_more_repeats_and_larger_effects_are_found_more_often() -> None:

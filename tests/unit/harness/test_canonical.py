@@ -27,10 +27,10 @@ def test_hash_does_not_depend_on_key_order(data: dict[str, int]) -> None:
 
 @given(st.text())
 def test_slug_is_a_safe_folder_name(text: str) -> None:
-    result = slug(text)
-    assert 0 < len(result) <= 48
-    assert set(result) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
-    assert result.strip("-") == result
+    name = slug(text)
+    assert 0 < len(name) <= 48
+    assert set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+    assert name.strip("-") == name
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

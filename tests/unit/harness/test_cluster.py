@@ -17,18 +17,18 @@ def test_a_worker_has_its_own_limit_or_that_of_all() -> None:
 
 
 def test_a_burst_of_all_holds_where_a_worker_has_none_of_its_own() -> None:
-    (result,) = ShapeLink(burst_kb=64, workers=((0, WorkerLink(rate_mbit=10.0)),)).limits(1)
-    assert result == LinkLimit(rate_mbit=10.0, burst_bytes=64_000)
+    (limit,) = ShapeLink(burst_kb=64, workers=((0, WorkerLink(rate_mbit=10.0)),)).limits(1)
+    assert limit == LinkLimit(rate_mbit=10.0, burst_bytes=64_000)
 
 
 @pytest.mark.parametrize("rate_mbit", [0.5, 1, 10, 70, 72, 100, 144, 1000, 10_000])
 def test_a_burst_that_nobody_chose_holds_packets_and_little_of_a_second(rate_mbit: float) -> None:
-    (result,) = ShapeLink(rate_mbit=rate_mbit).limits(1)
-    assert result is not None
-    assert result.burst_bytes >= 10 * 1514
-    assert result.burst_bytes <= max(16_000, rate_mbit * 1e6 / 8 * 0.008)
+    (limit,) = ShapeLink(rate_mbit=rate_mbit).limits(1)
+    assert limit is not None
+    assert limit.burst_bytes >= 10 * 1514
+    assert limit.burst_bytes <= max(16_000, rate_mbit * 1e6 / 8 * 0.008)
     # From 72 Mbit/s on, the largest piece that TCP hands over passes whole.
-    assert rate_mbit < 72 or result.burst_bytes > 65_536 + 46 * 66
+    assert rate_mbit < 72 or limit.burst_bytes > 65_536 + 46 * 66
 
 
 def test_the_slower_of_two_links_counts() -> None:

@@ -70,9 +70,9 @@ def test_a_checkout_tells_its_commit_and_whether_it_is_changed(tmp_path: Path) -
 
 
 def test_without_a_checkout_there_is_no_commit(tmp_path: Path) -> None:
-    result = provenance(source=tmp_path)
-    assert (result.git_sha, result.git_dirty, result.lock_hash) == (None, None, None)
-    assert "python" in result.versions
+    code = provenance(source=tmp_path)
+    assert (code.git_sha, code.git_dirty, code.lock_hash) == (None, None, None)
+    assert "python" in code.versions
 
 
 @pytest.mark.parametrize(

@@ -257,25 +257,25 @@ def noisy(true: Mapping[str, float], *, sd: float, seed: int) -> Ratio:
 
 def test_the_faster_half_goes_on_and_has_twice_as_many_repeats() -> None:
     rates = {name: 1.0 + place / 10 for place, name in enumerate(NAMES[:8])}
-    result, _ = searched(lambda name: math.log(rates[name]), n_affordable=100, names=NAMES[:8])
-    assert [(len(rung.names), rung.n_repeats, rung.confirms) for rung in result] == [
+    tuned, _ = searched(lambda name: math.log(rates[name]), n_affordable=100, names=NAMES[:8])
+    assert [(len(rung.names), rung.n_repeats, rung.confirms) for rung in tuned] == [
         (8, 1, False),
         (4, 1, False),
         (2, 2, False),
         (1, MOST_CONFIRMING, True),
     ]
-    assert result[0].names != tuple(NAMES[:8]), "in a drawn order"
-    assert set(result[1].names) == {"c7", "c6", "c5", "c4"}
-    assert result[-1].names == ("c7",)
+    assert tuned[0].names != tuple(NAMES[:8]), "in a drawn order"
+    assert set(tuned[1].names) == {"c7", "c6", "c5", "c4"}
+    assert tuned[-1].names == ("c7",)
 
 
 @pytest.mark.parametrize("n_affordable", range(60))
 def test_time_decides_how_many_are_tried(n_affordable: int) -> None:
-    result, confirming = searched(lambda _: 0.1, n_affordable=n_affordable)
+    tuned, confirming = searched(lambda _: 0.1, n_affordable=n_affordable)
     if n_affordable < 2:
-        assert result == []
+        assert tuned == []
         return
-    assert len(result[0].names) == 1 or len(confirming) >= LEAST_CONFIRMING
+    assert len(tuned[0].names) == 1 or len(confirming) >= LEAST_CONFIRMING
     # One repeat that selects, and three that confirm, of a candidate and the default.
     assert is_faster(confirming) == (n_affordable >= 2 * (1 + LEAST_CONFIRMING))
 
@@ -312,34 +312,34 @@ def test_a_candidate_that_crashes_is_out_and_the_next_best_wins() -> None:
     def ratio(name: str) -> float | None:
         return None if name == "c3" else math.log(1.2 if name == "c4" else 1.0)
 
-    result, confirming = searched(ratio, n_affordable=100)
-    assert "c3" in result[0].names
-    assert all("c3" not in rung.names for rung in result[1:])
-    assert result[-1].names == ("c4",)
+    tuned, confirming = searched(ratio, n_affordable=100)
+    assert "c3" in tuned[0].names
+    assert all("c3" not in rung.names for rung in tuned[1:])
+    assert tuned[-1].names == ("c4",)
     assert is_faster(confirming)
 
 
 def test_where_all_crash_there_is_no_more() -> None:
-    result, _ = searched(lambda _: None, n_affordable=100)
-    assert len(result) == 1
+    tuned, _ = searched(lambda _: None, n_affordable=100)
+    assert len(tuned) == 1
 
 
 def test_where_none_is_faster_those_follow_that_there_was_no_time_for() -> None:
     names = [f"c{number}" for number in range(24)]
-    result, confirming = searched(
+    tuned, confirming = searched(
         lambda name: math.log(1.3 if name == "c0" else 0.9), n_affordable=30, names=names, seed=1
     )
-    assert "c0" not in result[0].names
-    assert "c0" in result[1].names
-    assert not set(result[0].names) & set(result[1].names)
-    assert [rung.number for rung in result] == [0, 0, 1, 2]
-    assert (result[-1].names, result[-1].confirms) == (("c0",), True)
+    assert "c0" not in tuned[0].names
+    assert "c0" in tuned[1].names
+    assert not set(tuned[0].names) & set(tuned[1].names)
+    assert [rung.number for rung in tuned] == [0, 0, 1, 2]
+    assert (tuned[-1].names, tuned[-1].confirms) == (("c0",), True)
     assert is_faster(confirming)
 
 
 def test_where_none_is_faster_none_is_confirmed() -> None:
-    result, _ = searched(lambda _: -0.05, n_affordable=100)
-    assert not any(rung.confirms for rung in result)
+    tuned, _ = searched(lambda _: -0.05, n_affordable=100)
+    assert not any(rung.confirms for rung in tuned)
 
 
 @pytest.mark.parametrize("sd", [0.02, 0.2])
@@ -353,8 +353,8 @@ def test_noise_alone_seldom_wins_and_what_is_faster_mostly_does(sd: float) -> No
     better = {"c6": math.exp(4 * sd)}
     won = 0
     for seed in range(n):
-        result, confirming = searched(noisy(better, sd=sd, seed=seed), n_affordable=50)
-        won += result[-1].names == ("c6",) and is_faster(confirming)
+        tuned, confirming = searched(noisy(better, sd=sd, seed=seed), n_affordable=50)
+        won += tuned[-1].names == ("c6",) and is_faster(confirming)
     assert won > 0.8 * n
 
 
@@ -372,8 +372,8 @@ def test_the_repeats_that_selected_it_do_not_count_for_the_winner() -> None:
             seen.setdefault(name, []).append(value)
             return value
 
-        result, _ = searched(ratio, n_affordable=36)
-        by_all += result[-1].confirms and is_faster(seen[result[-1].names[0]])
+        tuned, _ = searched(ratio, n_affordable=36)
+        by_all += tuned[-1].confirms and is_faster(seen[tuned[-1].names[0]])
     assert by_all > 2 * n * 0.025
 
 

@@ -85,12 +85,12 @@ def test_two_names_of_one_thing_are_not_told_apart(compare: Compare) -> None:
 
 
 def test_rates_come_from_the_median_step_of_each_repeat(compare: Compare) -> None:
-    result = row(compare([change(REDUCE, noise=0.0, stall_s=3.0), ALONE]), "all-reduce")
-    assert result.rate is not None
-    assert result.window_rate is not None
-    assert result.rate.value == pytest.approx(64 / 0.010, rel=1e-6)
+    compared = row(compare([change(REDUCE, noise=0.0, stall_s=3.0), ALONE]), "all-reduce")
+    assert compared.rate is not None
+    assert compared.window_rate is not None
+    assert compared.rate.value == pytest.approx(64 / 0.010, rel=1e-6)
     # A stall hits the wall time of the window and not the median; both are shown.
-    assert result.window_rate.value < 0.2 * result.rate.value
+    assert compared.window_rate.value < 0.2 * compared.rate.value
 
 
 def test_what_records_say_is_said_with_names_unless_all_say_it(compare: Compare) -> None:
@@ -593,11 +593,13 @@ def test_a_limited_link_predicts_the_step(compare: Compare) -> None:
     # Each of two workers sends 0.5 MB: 50 ms at 80 Mbit/s, on top of what is not exposed.
     reduce = change(REDUCE, p50_s=0.066, exposed_s=0.056, payload=1e6, **LINKED)
     comparison = compare([ALONE, change(CONTROL, **LINKED), reduce])
-    result = row(comparison, "all-reduce")
-    assert result.predicted_step_s is not None
-    assert result.step_over_predicted is not None
-    assert result.predicted_step_s.value == pytest.approx(0.06, rel=0.1)
-    assert result.step_over_predicted.value == pytest.approx(0.066 / result.predicted_step_s.value, rel=0.01)
+    compared = row(comparison, "all-reduce")
+    assert compared.predicted_step_s is not None
+    assert compared.step_over_predicted is not None
+    assert compared.predicted_step_s.value == pytest.approx(0.06, rel=0.1)
+    assert compared.step_over_predicted.value == pytest.approx(
+        0.066 / compared.predicted_step_s.value, rel=0.01
+    )
     assert row(comparison, "none").predicted_step_s is None
     table = step_table(comparison)
     assert [column.name for column in table.columns[-2:]] == ["computing + bytes ÷ link rate", "step ÷ that"]

@@ -70,10 +70,10 @@ def test_swapping_inverts_ratio_and_interval_and_keeps_p(top: list[float], botto
 
 @given(enough)
 def test_the_interval_holds_the_figure(values: list[float]) -> None:
-    result = estimate(values)
-    assert result.interval is not None
-    assert result.interval.low <= result.value * (1 + 1e-12)
-    assert result.interval.high >= result.value * (1 - 1e-12)
+    interval = estimate(values)
+    assert interval.interval is not None
+    assert interval.interval.low <= interval.value * (1 + 1e-12)
+    assert interval.interval.high >= interval.value * (1 - 1e-12)
 
 
 @given(st.lists(figure, min_size=1, max_size=6), st.lists(figure, min_size=1, max_size=6))
@@ -110,9 +110,9 @@ def test_exact_permutation_agrees_with_scipy() -> None:
 def test_sampled_permutation_is_the_same_each_time_close_to_t_and_never_zero() -> None:
     rng = np.random.default_rng(2)
     top, bottom = list(np.exp(rng.normal(0.03, 0.05, 12))), list(np.exp(rng.normal(0, 0.05, 12)))
-    result = permutation_p(top, bottom)
-    assert result == permutation_p(top, bottom)
-    assert result == pytest.approx(stats.ttest_ind(np.log(top), np.log(bottom)).pvalue, abs=0.02)
+    p_value = permutation_p(top, bottom)
+    assert p_value == permutation_p(top, bottom)
+    assert p_value == pytest.approx(stats.ttest_ind(np.log(top), np.log(bottom)).pvalue, abs=0.02)
     assert 0 < permutation_p([100.0 + i for i in range(12)], [1.0 + i / 100 for i in range(12)]) < 1e-4
 
 
@@ -134,14 +134,14 @@ def test_p_by_t_is_that_of_welch_and_the_test_itself_where_labels_are_too_few(
 ) -> None:
     rng = np.random.default_rng(n_top)
     top, bottom = np.exp(rng.normal(0.1, 0.1, n_top)).tolist(), np.exp(rng.normal(0, 0.05, n_bottom)).tolist()
-    result = ratio(top, bottom)
+    estimate = ratio(top, bottom)
     welch = stats.ttest_ind(np.log(top), np.log(bottom), equal_var=False).pvalue
-    assert result.t_p == pytest.approx(welch)
-    assert result.by_t().p_value == result.t_p
+    assert estimate.t_p == pytest.approx(welch)
+    assert estimate.by_t().p_value == estimate.t_p
     if min(n_top, n_bottom) < 5:
-        assert (result.p_value, result.least_p) == (result.t_p, 0.0)
+        assert (estimate.p_value, estimate.least_p) == (estimate.t_p, 0.0)
     else:
-        assert result.p_value == permutation_p(top, bottom)
+        assert estimate.p_value == permutation_p(top, bottom)
 
 
 @pytest.mark.parametrize(("n_top", "n_bottom"), [(5, 5), (5, 6), (6, 6), (12, 12)])
@@ -175,9 +175,9 @@ def test_splits_choose_every_repeat_as_often(n_top: int, n_bottom: int) -> None:
 
 
 def test_equal_repeats_give_a_point_and_not_an_error() -> None:
-    result = ratio([2.0, 2.0, 2.0], [1.0, 1.0, 1.0])
-    assert result.interval is not None
-    assert result.interval.low == result.interval.high == pytest.approx(2.0)
+    estimate = ratio([2.0, 2.0, 2.0], [1.0, 1.0, 1.0])
+    assert estimate.interval is not None
+    assert estimate.interval.low == estimate.interval.high == pytest.approx(2.0)
     assert permutation_p([1.0] * 5, [1.0] * 5) == 1.0
 
 
@@ -213,14 +213,14 @@ def pairs(logs: Iterable[float], cores: Sequence[int] | None = None) -> PairedRa
 def test_interval_and_p_are_those_of_the_paired_t_test(logs: list[float]) -> None:
     test = scipy.stats.ttest_1samp(logs, 0.0)
     interval = test.confidence_interval(0.95)
-    result = paired_ratio(pairs(logs))
-    assert result.interval is not None
-    assert math.log(result.interval.low) == pytest.approx(interval.low, abs=1e-9)
-    assert math.log(result.interval.high) == pytest.approx(interval.high, abs=1e-9)
-    assert result.t_p == pytest.approx(test.pvalue, abs=1e-9)
+    estimate = paired_ratio(pairs(logs))
+    assert estimate.interval is not None
+    assert math.log(estimate.interval.low) == pytest.approx(interval.low, abs=1e-9)
+    assert math.log(estimate.interval.high) == pytest.approx(interval.high, abs=1e-9)
+    assert estimate.t_p == pytest.approx(test.pvalue, abs=1e-9)
     if len(logs) < 8:
-        assert result.least_p == 0.0
-        assert result.p_value == pytest.approx(test.pvalue, abs=1e-9)
+        assert estimate.least_p == 0.0
+        assert estimate.p_value == pytest.approx(test.pvalue, abs=1e-9)
 
 
 # Sums of these are exact: those that differ by rounding alone are one to us, and two to SciPy.
@@ -239,9 +239,9 @@ def test_p_of_signs_is_that_of_a_permutation_of_pairs(logs: list[float]) -> None
 
 @pytest.mark.parametrize("n", [8, 10, 14, 30])
 def test_no_choice_of_signs_has_a_smaller_p_than_the_least(n: int) -> None:
-    result = paired_ratio(pairs(0.5 + i / 100 for i in range(n)))
-    assert result.p_value == pytest.approx(result.least_p)
-    assert result.by_t().p_value == result.t_p
+    estimate = paired_ratio(pairs(0.5 + i / 100 for i in range(n)))
+    assert estimate.p_value == pytest.approx(estimate.least_p)
+    assert estimate.by_t().p_value == estimate.t_p
 
 
 def test_many_signs_are_drawn_and_p_is_never_zero() -> None:
@@ -251,10 +251,10 @@ def test_many_signs_are_drawn_and_p_is_never_zero() -> None:
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_below_three_repeats_there_is_a_figure_and_nothing_more(n: int) -> None:
-    result = paired_ratio(pairs([0.1] * n))
-    assert result.value == pytest.approx(math.exp(0.1))
-    assert (result.interval, result.p_value, result.least_effect) == (None, None, None)
-    assert result.why_no_interval == f"n={n}: no interval"
+    estimate = paired_ratio(pairs([0.1] * n))
+    assert estimate.value == pytest.approx(math.exp(0.1))
+    assert (estimate.interval, estimate.p_value, estimate.least_effect) == (None, None, None)
+    assert estimate.why_no_interval == f"n={n}: no interval"
 
 
 def test_repeats_that_agree_to_the_digit_leave_no_doubt() -> None:
@@ -273,11 +273,11 @@ def test_cores_of_different_speed_are_effects_of_a_linear_model(cores: list[int]
     freedom = len(cores) - len(known)
     variance = float(np.sum((logs - model @ solved) ** 2)) / freedom
     half = scipy.stats.t.ppf(0.975, freedom) * math.sqrt(variance * np.linalg.inv(model.T @ model)[0, 0])
-    result = paired_ratio(pairs(logs, cores))
-    assert result.interval is not None
-    assert math.log(result.value) == pytest.approx(solved[0])
-    assert math.log(result.interval.high) - math.log(result.value) == pytest.approx(half)
-    assert result.p_value == pytest.approx(
+    estimate = paired_ratio(pairs(logs, cores))
+    assert estimate.interval is not None
+    assert math.log(estimate.value) == pytest.approx(solved[0])
+    assert math.log(estimate.interval.high) - math.log(estimate.value) == pytest.approx(half)
+    assert estimate.p_value == pytest.approx(
         2 * scipy.stats.t.sf(abs(solved[0]) / half * scipy.stats.t.ppf(0.975, freedom), freedom)
     )
 
@@ -293,10 +293,10 @@ def test_intervals_of_cores_in_turn_cover_what_they_promise_whatever_the_cores_d
     covered, widths = 0, []
     for _ in range(2000):
         logs = draw.normal(np.array([-0.1, 0.1, -0.1, 0.1]), 0.02)
-        result = paired_ratio(pairs(logs, [0, 1, 0, 1]))
-        assert result.interval is not None
-        covered += result.interval.contains(1.0)
-        widths.append(math.log(result.interval.high / result.interval.low))
+        estimate = paired_ratio(pairs(logs, [0, 1, 0, 1]))
+        assert estimate.interval is not None
+        covered += estimate.interval.contains(1.0)
+        widths.append(math.log(estimate.interval.high / estimate.interval.low))
     assert covered / 2000 == pytest.approx(0.95, abs=0.015)
     assert np.mean(widths) < 0.1
 
@@ -314,10 +314,10 @@ def test_the_mean_leaves_out_a_fifth_at_either_end(values: list[float]) -> None:
 
 def test_a_true_difference_of_the_least_effect_is_found_four_times_in_five() -> None:
     rng = np.random.default_rng(0)
-    result = paired_ratio(pairs(rng.normal(0.0, 0.1, size=5)))
-    assert result.least_effect is not None
-    error = math.log(result.least_effect) / (scipy.stats.t.ppf(0.975, 4) + scipy.stats.t.ppf(0.8, 4))
-    draws = rng.normal(math.log(result.least_effect), error * math.sqrt(5), size=(4000, 5))
+    estimate = paired_ratio(pairs(rng.normal(0.0, 0.1, size=5)))
+    assert estimate.least_effect is not None
+    error = math.log(estimate.least_effect) / (scipy.stats.t.ppf(0.975, 4) + scipy.stats.t.ppf(0.8, 4))
+    draws = rng.normal(math.log(estimate.least_effect), error * math.sqrt(5), size=(4000, 5))
     p_values = scipy.stats.ttest_1samp(draws, 0.0, axis=1).pvalue
     assert np.mean(p_values < 0.05) == pytest.approx(0.8, abs=0.1)
 

@@ -271,12 +271,12 @@ def test_every_combination_of_what_is_declared_and_not_given():
 
 def test_knobs_of_which_one_can_be_given_are_not_given_together():
     mine, _ = resolve("all-reduce", {"transport": "ring"})
-    result = alternatives(mine, {"transport": "ring"})
-    assert {tuple(sorted(params)) for params in result} == {
+    plans = alternatives(mine, {"transport": "ring"})
+    assert {tuple(sorted(params)) for params in plans} == {
         ("chunk_size", "transport"),
         ("bucket_bytes", "transport"),
     }
-    assert {params["transport"] for params in result} == {"ring"}
+    assert {params["transport"] for params in plans} == {"ring"}
 
 
 def test_what_changes_the_class_is_no_alternative():

@@ -55,9 +55,9 @@ def test_which_axes_wrap_around(name, wrapped):
     ],
 )
 def test_chips_devices_and_links(name, n_chips, n_devices, links_per_chip):
-    result = parse_slice(name)
-    assert (result.torus.n_chips, result.n_devices) == (n_chips, n_devices)
-    assert result.generation.links_per_chip == links_per_chip
+    parsed = parse_slice(name)
+    assert (parsed.torus.n_chips, parsed.n_devices) == (n_chips, n_devices)
+    assert parsed.generation.links_per_chip == links_per_chip
 
 
 @pytest.mark.parametrize(
@@ -183,18 +183,18 @@ def test_hand_computed(result, expected_s):
 
 @given(axes, payloads, payloads)
 def test_more_bytes_never_take_less(drawn, one, other):
-    result = of_axes(drawn)
+    torus = of_axes(drawn)
     few, many = sorted((one, other))
-    assert result.all_reduce_s(few) <= result.all_reduce_s(many)
-    assert result.all_gather_s(few) <= result.all_gather_s(many)
+    assert torus.all_reduce_s(few) <= torus.all_reduce_s(many)
+    assert torus.all_gather_s(few) <= torus.all_gather_s(many)
 
 
 @given(axes, payloads)
 def test_no_faster_than_all_links_of_a_chip_allow(drawn, n_bytes):
-    result = of_axes(drawn)
-    n = result.n_chips
+    torus = of_axes(drawn)
+    n = torus.n_chips
     least_s = (n - 1) / n * n_bytes / (2 * len(drawn) * B)
-    assert result.reduce_scatter_s(n_bytes) >= least_s * (1 - 1e-12)
+    assert torus.reduce_scatter_s(n_bytes) >= least_s * (1 - 1e-12)
 
 
 @given(axes, payloads, st.randoms(use_true_random=False))
@@ -236,11 +236,11 @@ def _neighbours(chip, result):
 )
 def test_shares_are_there_for_which_all_axes_are_done_together(accelerator, dims):
     """The least time of shares of any sizes, one for each order of the axes, is the closed form."""
-    result = torus(*dims, wraps=GENERATIONS[accelerator].wrapped(dims))
+    shape = torus(*dims, wraps=GENERATIONS[accelerator].wrapped(dims))
     n_axes = len(dims)
     orders = list(itertools.permutations(range(n_axes)))
     # Busy time of an axis for each share of one byte; the last column is the time of all.
-    busy = [[_busy_s(result, order, axis) for order in orders] + [-1.0] for axis in range(n_axes)]
+    busy = [[_busy_s(shape, order, axis) for order in orders] + [-1.0] for axis in range(n_axes)]
     actual = linprog(
         c=[0.0] * len(orders) + [1.0],
         A_ub=busy,
@@ -248,7 +248,7 @@ def test_shares_are_there_for_which_all_axes_are_done_together(accelerator, dims
         A_eq=[[1.0] * len(orders) + [0.0]],
         b_eq=[1.0],
     )
-    assert actual.fun == pytest.approx(result.reduce_scatter_s(1.0) * B, rel=1e-6)
+    assert actual.fun == pytest.approx(shape.reduce_scatter_s(1.0) * B, rel=1e-6)
 
 
 def _busy_s(result, order, axis):
@@ -277,28 +277,28 @@ def cost(strategy, step=DENSE, on=EIGHT, replicas_per_task=(4, 4), **params):
 
 @pytest.mark.parametrize("strategy", ["all-reduce", "hierarchical-all-reduce"])
 def test_an_all_reduce_takes_two_halves(strategy):
-    result = cost(strategy)
-    assert result.collectives.all_reduce_bytes == GRADIENT_BYTES
-    assert result.all_reduce_s == pytest.approx(2 * (N - 1) / N * GRADIENT_BYTES / LINKS_BYTES_PER_S)
-    assert (result.reduce_scatter_s, result.all_gather_s) == (None, None)
-    assert result.total_s == result.all_reduce_s
+    slice_cost = cost(strategy)
+    assert slice_cost.collectives.all_reduce_bytes == GRADIENT_BYTES
+    assert slice_cost.all_reduce_s == pytest.approx(2 * (N - 1) / N * GRADIENT_BYTES / LINKS_BYTES_PER_S)
+    assert (slice_cost.reduce_scatter_s, slice_cost.all_gather_s) == (None, None)
+    assert slice_cost.total_s == slice_cost.all_reduce_s
 
 
 @pytest.mark.parametrize("strategy", ["sharded-update", "fully-sharded"])
 def test_a_sharded_update_takes_as_long_as_an_all_reduce(strategy):
     """The same bytes on the links; what it saves is memory."""
-    result = cost(strategy, min_bytes=1)
-    assert result.all_reduce_s is None
-    assert (result.collectives.reduce_scatter_bytes, result.collectives.all_gather_bytes) == (
+    slice_cost = cost(strategy, min_bytes=1)
+    assert slice_cost.all_reduce_s is None
+    assert (slice_cost.collectives.reduce_scatter_bytes, slice_cost.collectives.all_gather_bytes) == (
         GRADIENT_BYTES,
         GRADIENT_BYTES,
     )
     assert (
-        result.reduce_scatter_s
-        == result.all_gather_s
+        slice_cost.reduce_scatter_s
+        == slice_cost.all_gather_s
         == pytest.approx((N - 1) / N * GRADIENT_BYTES / LINKS_BYTES_PER_S)
     )
-    assert result.total_s == pytest.approx(cost("all-reduce").total_s)
+    assert slice_cost.total_s == pytest.approx(cost("all-reduce").total_s)
 
 
 def test_a_sharded_update_keeps_an_nth_of_the_slots():
@@ -312,9 +312,9 @@ def test_a_sharded_update_keeps_an_nth_of_the_slots():
 
 def test_gradients_that_others_read_are_summed_for_all():
     step = step_of(*(v.model_copy(update={"gradient_shared": True}) for v in DENSE.variables))
-    result = cost("sharded-update", step, min_bytes=1)
-    assert (result.all_reduce_s, result.reduce_scatter_s) == (cost("all-reduce").all_reduce_s, None)
-    assert result.collectives.all_gather_bytes == GRADIENT_BYTES
+    slice_cost = cost("sharded-update", step, min_bytes=1)
+    assert (slice_cost.all_reduce_s, slice_cost.reduce_scatter_s) == (cost("all-reduce").all_reduce_s, None)
+    assert slice_cost.collectives.all_gather_bytes == GRADIENT_BYTES
 
 
 def test_each_crossing_of_a_gradient_counts_and_so_does_shared_state():
@@ -324,9 +324,9 @@ def test_each_crossing_of_a_gradient_counts_and_so_does_shared_state():
 
 def test_an_average_is_spread_over_its_period():
     table = trainable("table", 50, 8, sparse=True, rows_per_example=3.0)
-    result = cost("local-sgd", step_of(*DENSE.variables, table), period=4)
-    assert result.collectives.all_reduce_bytes == (GRADIENT_BYTES + 4 * 50 * 8) / 4
-    assert not result.collectives.left_out
+    slice_cost = cost("local-sgd", step_of(*DENSE.variables, table), period=4)
+    assert slice_cost.collectives.all_reduce_bytes == (GRADIENT_BYTES + 4 * 50 * 8) / 4
+    assert not slice_cost.collectives.left_out
 
 
 def test_encodings_are_added_up_or_gathered():
@@ -353,8 +353,8 @@ def test_dense_gradients_of_a_table_count():
 
 
 def test_without_communication_it_costs_nothing():
-    result = cost("none")
-    assert (result.total_s, result.collectives.left_out) == (0, ())
+    slice_cost = cost("none")
+    assert (slice_cost.total_s, slice_cost.collectives.left_out) == (0, ())
     alone = cost("single", on=parse_slice("v5e:1x1"), replicas_per_task=(1,))
     assert alone.total_s == 0
 

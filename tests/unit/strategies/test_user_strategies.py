@@ -115,10 +115,10 @@ def edited(plan: Plan, change: Any = lambda document: None) -> EditedPlan:
 
 def test_a_plan_of_before_rows_went_by_the_ring_is_read_as_it_was():
     plan = make_plan("all-reduce", {}, STEP, TWO)
-    result = edited(plan, put("table", group=None, transport=None)).plan(STEP, TWO)
-    (table,) = (node for node in result.nodes if node.variable == "table")
+    new_plan = edited(plan, put("table", group=None, transport=None)).plan(STEP, TWO)
+    (table,) = (node for node in new_plan.nodes if node.variable == "table")
     assert (table.group, table.transport) == (None, None)
-    assert {node.transport for node in result.nodes if node.variable in ("w", "b")} == {"tcp"}
+    assert {node.transport for node in new_plan.nodes if node.variable in ("w", "b")} == {"tcp"}
 
 
 def test_what_the_command_prints_is_read_too():
@@ -139,10 +139,10 @@ def test_bytes_and_class_follow_from_the_nodes():
                 node["destination"] = 1
         node_of(document, "w")["compressor"] = {"name": "fp16"}
 
-    result = edited(plan, change).plan(STEP, TWO)
-    assert result.strategy_class == "bounded"
-    assert result.server_bytes[1] == 240 + 240 + 4
-    assert result.payload_bytes_per_step == plan.payload_bytes_per_step - 120
+    new_plan = edited(plan, change).plan(STEP, TWO)
+    assert new_plan.strategy_class == "bounded"
+    assert new_plan.server_bytes[1] == 240 + 240 + 4
+    assert new_plan.payload_bytes_per_step == plan.payload_bytes_per_step - 120
     silent = make_plan("none", {}, STEP, TWO)
     assert edited(silent).strategy.strategy_class == "control"
     assert edited(make_plan("ps", {"sync": False}, STEP, TWO)).strategy.strategy_class == "statistical"
@@ -159,12 +159,12 @@ def test_servers_and_collectives_in_one_plan():
             put(name, destination=1)(document)
         put("iteration", destination=0)(document)
 
-    result = edited(plan, change).plan(STEP, TWO)
-    assert result.strategy_class == "exact"
-    assert result.server_bytes == (4, 240 + 240 + 4)
-    assert result.worker_bytes == plan.worker_bytes - sum(result.server_bytes)
+    new_plan = edited(plan, change).plan(STEP, TWO)
+    assert new_plan.strategy_class == "exact"
+    assert new_plan.server_bytes == (4, 240 + 240 + 4)
+    assert new_plan.worker_bytes == plan.worker_bytes - sum(new_plan.server_bytes)
     # A ring of two sends as much as a push and a pull.
-    assert result.payload_bytes_per_step == plan.payload_bytes_per_step
+    assert new_plan.payload_bytes_per_step == plan.payload_bytes_per_step
 
 
 def test_a_gradient_that_other_updates_read_goes_to_all():

@@ -180,9 +180,9 @@ def test_every_size_gives_every_parameter_but_training_and_data(name: str) -> No
     training = {"size", "optimizer", "learning_rate", "clip_global_norm", "data", "data_sha256", "pieces"}
     for size, values in entry.sizes.items():
         assert set(values) == {param.name for param in entry.params} - training
-        result = resolve(name, {"size": size})
+        resolved = resolve(name, {"size": size})
         for param, value in values.items():
-            assert getattr(result, param) == value
+            assert getattr(resolved, param) == value
         for parameter in entry.params:
             if parameter.name in values:
                 assert parameter.read(values[parameter.name]) == values[parameter.name]

@@ -63,10 +63,10 @@ def test_ids_tell_cases_apart_that_look_alike() -> None:
 
 def test_links_are_swept_and_are_those_of_workers_that_a_case_has() -> None:
     link = {"rate_mbit": [100, None], "workers": {2: {"rate_mbit": 10}}}
-    result = _cases(
+    cases = _cases(
         strategies=["single", "ps"], cluster={"provider": "docker", "workers": [2, 3], "link": link}
     )
-    rates = {case.id: tuple(limit and limit.rate_mbit for limit in case.shape.links) for case in result}
+    rates = {case.id: tuple(limit and limit.rate_mbit for limit in case.shape.links) for case in cases}
     assert sorted(rates.values(), key=str) == [
         (100, 100),
         (100, 100, 10),
@@ -84,10 +84,10 @@ def test_links_are_swept_and_are_those_of_workers_that_a_case_has() -> None:
 @pytest.mark.parametrize("link", [{"burst_kb": 32}, {"workers": {1: {"rate_mbit": 100, "burst_kb": 8}}}])
 def test_another_burst_makes_another_case(link: dict[str, Any]) -> None:
     def case(**more: Any) -> Case:
-        (result,) = _cases(
+        (cases,) = _cases(
             strategies=["ps"], cluster={"provider": "docker", "link": {"rate_mbit": 100} | more}
         )
-        return result
+        return cases
 
     assert case(**link).id != case().id
 
@@ -103,21 +103,21 @@ def test_another_burst_makes_another_case(link: dict[str, Any]) -> None:
     ],
 )
 def test_filters_keep_and_drop_what_they_match(matrix: dict[str, Any], expected: set[str]) -> None:
-    result = _cases(cluster={"workers": [2, 3]}, matrix=matrix)
-    assert {case.strategy.name for case in result} == expected
+    cases = _cases(cluster={"workers": [2, 3]}, matrix=matrix)
+    assert {case.strategy.name for case in cases} == expected
 
 
 @pytest.mark.parametrize(("image", "left"), [("mine", None), (None, "mine")])
 def test_a_filter_names_an_image_or_that_there_is_none(image: str | None, left: str | None) -> None:
     cluster = {"provider": "docker", "image": [None, "mine"]}
-    result = _cases(strategies=["ps"], cluster=cluster, matrix={"exclude": [{"image": image}]})
-    assert [case.shape.image for case in result] == [left]
+    cases = _cases(strategies=["ps"], cluster=cluster, matrix={"exclude": [{"image": image}]})
+    assert [case.shape.image for case in cases] == [left]
 
 
 def test_a_filter_matches_by_a_part_of_the_parameters() -> None:
     strategies = ["single", "ps", "ps:staleness=2", "ps:staleness=2,backup=1"]
-    result = _cases(strategies=strategies, matrix={"exclude": [{"strategy": "ps:staleness=2"}]})
-    assert [str(case.strategy) for case in result] == ["single", "ps"]
+    cases = _cases(strategies=strategies, matrix={"exclude": [{"strategy": "ps:staleness=2"}]})
+    assert [str(case.strategy) for case in cases] == ["single", "ps"]
 
 
 @pytest.mark.parametrize(
@@ -297,11 +297,11 @@ def test_the_twin_has_a_name_of_its_own_and_the_baselines_strategy() -> None:
 
 
 def test_the_twin_is_compared_with_the_baseline_and_never_taken_for_it() -> None:
-    result = twin_cases(aa=True)
-    baseline = next(case for case in result if case.strategy.name == "ps" and not case.is_twin)
-    alike = [case for case in result if case.shape == baseline.shape]
+    twins = twin_cases(aa=True)
+    baseline = next(case for case in twins if case.strategy.name == "ps" and not case.is_twin)
+    alike = [case for case in twins if case.shape == baseline.shape]
     assert len(alike) == 3
-    assert all(baseline_of(case, result, baseline.strategy) == baseline for case in alike)
+    assert all(baseline_of(case, twins, baseline.strategy) == baseline for case in alike)
 
 
 def test_a_name_that_a_person_gives_is_no_twin() -> None:

@@ -20,9 +20,9 @@ def cases(*strategies: str, exposed: bool = True, workers: int | list[int] = 2) 
 
 def test_it_is_added_once_for_each_shape() -> None:
     plain = cases("single", "ps", "all-reduce", exposed=False, workers=[2, 3])
-    result = cases("single", "ps", "all-reduce", workers=[2, 3])
-    assert result[: len(plain)] == plain
-    assert [(str(case.strategy), case.shape.workers) for case in result[len(plain) :]] == [
+    all_cases = cases("single", "ps", "all-reduce", workers=[2, 3])
+    assert all_cases[: len(plain)] == plain
+    assert [(str(case.strategy), case.shape.workers) for case in all_cases[len(plain) :]] == [
         ("none", 2),
         ("none", 3),
     ]
@@ -33,8 +33,8 @@ def test_it_is_the_case_that_a_person_would_have_asked_for() -> None:
 
 
 def test_it_makes_updates_as_the_case_does() -> None:
-    result = cases("ps", "ps:fused_update=false", "tf-multi-worker-mirrored")
-    assert [str(case.strategy) for case in result[3:]] == ["none", "none:fused_update=false"]
+    all_cases = cases("ps", "ps:fused_update=false", "tf-multi-worker-mirrored")
+    assert [str(case.strategy) for case in all_cases[3:]] == ["none", "none:fused_update=false"]
 
 
 def test_one_worker_exposes_nothing() -> None:

@@ -115,16 +115,16 @@ def message(reference: str) -> str:
 
 @pytest.mark.parametrize("reference", ["mine.py:Last", "./mine.py:make", "mine.py:Last:share=0.25"])
 def test_a_builder_plans(folder: Path, reference: str) -> None:
-    result = plan(reference)
-    assert [node.destination for node in result.nodes] == [2, 2]
-    assert (result.strategy, result.strategy_class) == ("last-ps", "exact")
-    assert result.strategy_params == {
+    planned = plan(reference)
+    assert [node.destination for node in planned.nodes] == [2, 2]
+    assert (planned.strategy, planned.strategy_class) == ("last-ps", "exact")
+    assert planned.strategy_params == {
         "sync": True,
         "share": 0.25 if "share" in reference else 0.5,
         "merge_rows": False,
     }
     # Two workers pull and push both variables.
-    assert result.payload_bytes_per_step == 2 * 2 * 32
+    assert planned.payload_bytes_per_step == 2 * 2 * 32
 
 
 def test_knobs_of_servers_have_their_say_in_the_class(folder: Path) -> None:
@@ -133,9 +133,9 @@ def test_knobs_of_servers_have_their_say_in_the_class(folder: Path) -> None:
 
 def test_one_replica_keeps_its_step(folder: Path) -> None:
     alone = Topology(replicas_per_task=(1,), batch_size=8)
-    result = choose(parse_strategy("mine.py:Last", field="s")).plan(step(), alone)
-    assert {node.synchronizer for node in result.nodes} == {"none"}
-    assert result.notes == ("one replica: last-ps leaves the captured graph unchanged",)
+    planned = choose(parse_strategy("mine.py:Last", field="s")).plan(step(), alone)
+    assert {node.synchronizer for node in planned.nodes} == {"none"}
+    assert planned.notes == ("one replica: last-ps leaves the captured graph unchanged",)
 
 
 def test_a_file_is_run_once_and_its_hash_kept(folder: Path) -> None:
@@ -268,16 +268,16 @@ def document(**changes: object) -> dict[str, object]:
 
 def printed(folder: Path, name: str = "edited.json") -> None:
     topology = Topology(replicas_per_task=(1, 1), batch_size=8)
-    result = choose(parse_strategy("ps", field="s")).plan(step(), topology)
-    (folder / name).write_text(result.model_dump_json())
+    planned = choose(parse_strategy("ps", field="s")).plan(step(), topology)
+    (folder / name).write_text(planned.model_dump_json())
 
 
 def test_a_plan_is_a_strategy_named_after_its_file(folder: Path) -> None:
     printed(folder, "My_Edit.json")
     chosen = choose(parse_strategy("./My_Edit.json", field="s"))
     assert (chosen.strategy.name, chosen.strategy.strategy_class) == ("plan-my-edit", "exact")
-    result = chosen.plan(step(), Topology(replicas_per_task=(1, 1), batch_size=6))
-    assert (result.strategy, result.batch_size, result.payload_bytes_per_step) == ("plan-my-edit", 6, 64)
+    planned = chosen.plan(step(), Topology(replicas_per_task=(1, 1), batch_size=6))
+    assert (planned.strategy, planned.batch_size, planned.payload_bytes_per_step) == ("plan-my-edit", 6, 64)
     assert source_hash("./My_Edit.json") is not None
 
 

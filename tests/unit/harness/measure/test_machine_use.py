@@ -98,9 +98,9 @@ def test_energy_of_all_hosts_or_of_none() -> None:
 
 def test_what_windows_took_is_spread_over_all_of_their_steps() -> None:
     use = core_use([window(own_s=1.0), window(replace(START, cores=(1,)), own_s=3.0)])
-    result = consumption([use, use], 20)
-    assert result.cpu_s_per_step == pytest.approx((0.1, 0.3))
-    assert result.energy == Energy(why_no_package="no counter")
+    consumed = consumption([use, use], 20)
+    assert consumed.cpu_s_per_step == pytest.approx((0.1, 0.3))
+    assert consumed.energy == Energy(why_no_package="no counter")
     powered = core_use([(with_energy(START, 0.0), with_energy(START, 8.0))])
     assert consumption([powered, powered], 4).energy == Energy(package_j_per_step=4.0)
     unseen = consumption([use, None], 20)
@@ -119,11 +119,11 @@ def test_shares_are_of_all_windows_and_the_worst_one_is_kept() -> None:
         CoreUse(core_s=2.0, foreign_s=foreign_s, stolen_s=0.0, throttled_s=None, n_hot=None)
         for foreign_s in (0.0, 0.0, 1.0)
     ]
-    result = stability(uses, [1.0, 1.0, 1.0])
-    assert result.foreign_cpu == pytest.approx(1 / 6)
-    assert result.foreign_cpu_most == pytest.approx(0.5)
-    assert (result.throttled_cpu, result.n_hot, result.drift) == (None, None, None)
-    assert result.grade == "unsteady"
+    grades = stability(uses, [1.0, 1.0, 1.0])
+    assert grades.foreign_cpu == pytest.approx(1 / 6)
+    assert grades.foreign_cpu_most == pytest.approx(0.5)
+    assert (grades.throttled_cpu, grades.n_hot, grades.drift) == (None, None, None)
+    assert grades.grade == "unsteady"
 
 
 @pytest.mark.parametrize(

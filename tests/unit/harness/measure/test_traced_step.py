@@ -38,36 +38,36 @@ def test_every_moment_counts_once_as_the_first_kind_that_it_is():
         event("compute", 1.0, 4.0),
         event("part", 0.0, 10.0),
     )
-    result = summary([trace])
-    assert (result.compute_s, result.transfer_s, result.wait_s) == ((4.0,), (2.0,), (3.0,))
-    assert (result.step_s, result.receiving_s, result.received_bytes) == ((10.0,), (3.0,), None)
+    times = summary([trace])
+    assert (times.compute_s, times.transfer_s, times.wait_s) == ((4.0,), (2.0,), (3.0,))
+    assert (times.step_s, times.receiving_s, times.received_bytes) == ((10.0,), (3.0,), None)
 
 
 def test_a_transfer_waits_until_the_other_side_is_ready():
-    result = summary(
+    times = summary(
         [
             worker(event("transfer", 0.0, 4.0, ready_s=3.0)),
             worker(event("transfer", 1.0, 4.0, ready_s=0.0)),
             worker(event("transfer", 0.0, 4.0, ready_s=7.0)),
         ]
     )
-    assert result.wait_s == (3.0, 0.0, 4.0)
-    assert result.transfer_s == (1.0, 3.0, 0.0)
+    assert times.wait_s == (3.0, 0.0, 4.0)
+    assert times.transfer_s == (1.0, 3.0, 0.0)
 
 
 def test_a_collective_begins_when_its_last_member_has_come():
     early, late = event("transfer", 1.0, 6.0, group="a"), event("transfer", 4.0, 6.0, group="a")
     alone = event("transfer", 7.0, 8.0, group="b")
-    result = summary(together([worker(early, alone), worker(late)]))
-    assert result.wait_s == (3.0, 0.0)
-    assert result.transfer_s == (3.0, 2.0)
+    times = summary(together([worker(early, alone), worker(late)]))
+    assert times.wait_s == (3.0, 0.0)
+    assert times.transfer_s == (3.0, 2.0)
 
 
 def test_workers_times_count_from_origins_of_their_own():
     early, late = event("transfer", 1.0, 6.0, group="a"), event("transfer", 0.0, 2.0, group="a")
     traces = together([worker(early), replace(worker(late, until_s=2.0), origin_s=4.0)])
-    result = summary(traces)
-    assert (result.wait_s, result.transfer_s) == ((3.0, 0.0), (2.0, 2.0))
+    times = summary(traces)
+    assert (times.wait_s, times.transfer_s) == ((3.0, 0.0), (2.0, 2.0))
     spans = [(e["pid"], e["ts"], e["dur"]) for e in complete(trace_document("t", traces))]
     assert spans == [(0, 0.0, 10e6), (0, 1e6, 3e6), (0, 4e6, 2e6), (1, 4e6, 2e6), (1, 4e6, 2e6)]
 
@@ -177,10 +177,10 @@ def measured(n_steps):
 
 def test_a_step_is_traced_on_all_workers():
     processes = Processes([worker(event("compute", 0.0, 1.0)), worker(event("compute", 0.0, 2.0))])
-    result = traced(processes, measured(5), title="t", period=1)
-    assert result.step is not None
-    assert result.step.compute_s == (1.0, 2.0)
-    assert result.document is not None
+    trace = traced(processes, measured(5), title="t", period=1)
+    assert trace.step is not None
+    assert trace.step.compute_s == (1.0, 2.0)
+    assert trace.document is not None
     assert processes.args == [(1,), (1,)]
 
 
@@ -261,5 +261,5 @@ def test_the_first_step_of_a_period_is_traced_after_at_least_one(n_done, n_befor
     ],
 )
 def test_what_has_been_measured_stands_without_a_trace(answers, note):
-    result = traced(Processes(answers), measured(5), title="t", period=1)
-    assert (result.step, result.document, result.note) == (None, None, note)
+    trace = traced(Processes(answers), measured(5), title="t", period=1)
+    assert (trace.step, trace.document, trace.note) == (None, None, note)

@@ -144,8 +144,8 @@ def window(*waits_s: list[float] | None, step_s: float = 1.0, n_lead: int = 0) -
 
 
 def test_the_worker_that_waits_longest_counts_and_steps_that_lead_in_do_not() -> None:
-    result = input_wait([window([0.9, 0.1, 0.0], [0.9, 0.0, 0.3], n_lead=1)])
-    assert result == InputWait(
+    wait = input_wait([window([0.9, 0.1, 0.0], [0.9, 0.0, 0.3], n_lead=1)])
+    assert wait == InputWait(
         mean=pytest.approx(0.2),
         share=pytest.approx(0.2),
         mean_of_workers=(pytest.approx(0.05), pytest.approx(0.15)),
@@ -155,9 +155,9 @@ def test_the_worker_that_waits_longest_counts_and_steps_that_lead_in_do_not() ->
 
 @pytest.mark.parametrize(("wait_s", "bound"), [(0.09, False), (0.11, True)])
 def test_a_tenth_of_the_steps_binds(wait_s: float, bound: bool) -> None:
-    result = input_wait([window([wait_s, wait_s])])
-    assert result is not None
-    assert result.bound is bound
+    wait = input_wait([window([wait_s, wait_s])])
+    assert wait is not None
+    assert wait.bound is bound
 
 
 def test_staged_batches_have_no_wait() -> None:

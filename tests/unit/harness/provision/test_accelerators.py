@@ -91,9 +91,9 @@ class TestLooking:
     def test_what_the_user_hides_is_not_used(
         self, with_driver: Host, mask: str, outputs: tuple[int, ...]
     ) -> None:
-        result = with_driver.found(f"cat {with_driver.root}/listing", mask)
-        assert [gpu.uuid for gpu in result.gpus] == [UUIDS[k] for k in outputs]
-        assert result.n_hidden == 4 - len(outputs)
+        devices = with_driver.found(f"cat {with_driver.root}/listing", mask)
+        assert [gpu.uuid for gpu in devices.gpus] == [UUIDS[k] for k in outputs]
+        assert devices.n_hidden == 4 - len(outputs)
 
     def test_numbers_of_unlike_gpus_are_those_of_the_bus_or_refused(self, with_driver: Host) -> None:
         with_driver.file("listing", LISTING.replace("NVIDIA T", "NVIDIA S", 1))
@@ -107,11 +107,11 @@ class TestLooking:
             shared_out(with_driver.found(script, "2"), shape(1, 1))
 
     def test_parts_of_gpus_are_told_apart_from_hidden_ones(self, with_driver: Host) -> None:
-        result = with_driver.found(f"cat {with_driver.root}/listing", "MIG-1a2b3c4d")
+        devices = with_driver.found(f"cat {with_driver.root}/listing", "MIG-1a2b3c4d")
         with pytest.raises(
             ProvisionError, match=r"got CUDA_VISIBLE_DEVICES=MIG-1a2b3c4d, .*\(MIG\)"
         ) as failure:
-            shared_out(result, shape(1, 1))
+            shared_out(devices, shape(1, 1))
         assert "name UUIDs of whole GPUs" in failure.value.way_out
 
     @pytest.mark.parametrize(
@@ -366,9 +366,9 @@ class TestSharing:
         on_gpus_: tuple[int, ...],
         memory_mib: list[list[list[int]]],
     ) -> None:
-        result = on_gpus(n_gpus)
+        devices = on_gpus(n_gpus)
         sharing = replace(shape(workers, replicas), share_gpus=True)
-        assert shared_out(result, sharing) == tuple(tuple(UUIDS[int(k)] for k in own) for own in numbers)
+        assert shared_out(devices, sharing) == tuple(tuple(UUIDS[int(k)] for k in own) for own in numbers)
         assert {gpus_per_worker(sharing)} == {len(own) for own in numbers}
         assert replicas_on_gpus(sharing) == on_gpus_
         assert [[list(parts) for parts in own] for own in shared_memory_mib(sharing)] == memory_mib
@@ -378,9 +378,9 @@ class TestSharing:
     def test_a_case_has_the_gpus_of_the_workers_that_it_runs_on(
         self, on_gpus: Callable[[int], HostDevices]
     ) -> None:
-        result = on_gpus(3)
+        devices = on_gpus(3)
         whole, case = (replace(shape(workers, 2), share_gpus=True) for workers in (3, 2))
-        assert shared_out(result, whole)[1:] == ((UUIDS[2], UUIDS[0]), (UUIDS[1], UUIDS[2]))
+        assert shared_out(devices, whole)[1:] == ((UUIDS[2], UUIDS[0]), (UUIDS[1], UUIDS[2]))
         assert shared_memory_mib(case, first=1) == (((4500,), (9000,)), ((9000,), (4500,)))
 
     def test_a_host_without_gpus_plans_for_one(self, on_gpus: Callable[[int], HostDevices]) -> None:
@@ -400,7 +400,7 @@ class TestSharing:
     def test_the_driver_says_how_much_memory_there_is(
         self, host: Host, size: str, memory_mib: int | None
     ) -> None:
-        result = host.file("dev/nvidiactl").found(
+        devices = host.file("dev/nvidiactl").found(
             f"echo '{UUIDS[0]}, NVIDIA T, 570.1, {size}'", mask=UUIDS[0]
         )
-        assert result.gpus == (Gpu(uuid=UUIDS[0], name="NVIDIA T", memory_mib=memory_mib),)
+        assert devices.gpus == (Gpu(uuid=UUIDS[0], name="NVIDIA T", memory_mib=memory_mib),)

@@ -53,10 +53,10 @@ def test_without_an_engine_docker_is_told_and_does_not_forbid_runs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    (result,) = _named(doctor.checks(), "docker")
-    assert (result.ok, result.required) == (False, False)
-    assert "none.sock" in result.detail
-    assert "start" in result.way_out
+    (check,) = _named(doctor.checks(), "docker")
+    assert (check.ok, check.required) == (False, False)
+    assert "none.sock" in check.detail
+    assert "start" in check.way_out
 
 
 def test_a_host_without_accelerators_is_told_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,12 +117,12 @@ def user(request: pytest.FixtureRequest) -> Iterator[User]:
     if uid == NOBODY and os.getuid() != 0:
         pytest.skip("only root can be another user")
     base = Path("/tmp", f"isolation-{os.getpid()}-{uid}")
-    result = User(uid, base)
-    if not result.runs("import harness"):
+    user = User(uid, base)
+    if not user.runs("import harness"):
         pytest.skip(f"user {uid} may not run {sys.executable}")
     base.mkdir()
     os.chown(base, uid, -1)
-    yield result
+    yield user
     try:
         # Not before whoever cleans up after a process that was killed has done so.
         eventually(lambda: not any(base.iterdir()), WAIT_S, "nothing is left")

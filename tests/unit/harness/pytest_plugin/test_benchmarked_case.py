@@ -77,9 +77,9 @@ def test_repeats_that_ended_well_are_a_result(tmp_path: Path) -> None:
     records = recorded(tmp_path)
     assert problem_of(records) is None
     case = next(case for case in expand(load_experiment("quickstart")) if case.strategy.name == "ps")
-    result = BenchmarkedCase(case=case, run_dir=tmp_path, records=records)
-    assert result.step_s == tuple(s for record in records for s in record.rounds.step_s)
-    extra = result.extra_info()
+    benchmarked = BenchmarkedCase(case=case, run_dir=tmp_path, records=records)
+    assert benchmarked.step_s == tuple(s for record in records for s in record.rounds.step_s)
+    extra = benchmarked.extra_info()
     assert (extra["repeats"], extra["payload_bytes_per_step"], extra["class"]) == (3, 1_000_000.0, "exact")
     assert (extra["equivalence"], extra["workers"], extra["experiment"]) == ("equivalent", 2, "synthetic")
     assert extra["tcp_bytes_per_step"] == pytest.approx(1_000_000 * 1.006, rel=0.01)

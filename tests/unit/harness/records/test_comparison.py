@@ -26,9 +26,9 @@ def timed(case: str, step_s: float, repeat: int, **more: Any) -> Record:
 def test_one_worker_on_each_of_two_in_turn_makes_strata_and_two_such_do_not() -> None:
     alone = [timed("single", 2.0 + repeat % 2, repeat, first_worker=repeat % 2) for repeat in range(4)]
     others = [timed("ps", 4.0, repeat) for repeat in range(4)]
-    result = paired_ratios(others, alone)
-    assert result.cores == ((0, 0), (0, 1), (0, 0), (0, 1))
-    assert result.mean().error == 0.0
+    ratios = paired_ratios(others, alone)
+    assert ratios.cores == ((0, 0), (0, 1), (0, 0), (0, 1))
+    assert ratios.mean().error == 0.0
     twins = [replace(record, case="twin") for record in alone]
     assert paired_ratios(twins, alone).cores is None
 
@@ -59,11 +59,11 @@ def test_where_the_baseline_has_no_record_of_a_repeat_its_place_is_known_too() -
         for repeat in range(4)
     ]
     first = timed("single", 2.0, 0)
-    result = paired_ratios(four, [first])
-    assert len(result.logs) == 4
-    assert result.cores == ((0, 0), (0, 1), (0, 0), (0, 1))
+    ratios = paired_ratios(four, [first])
+    assert len(ratios.logs) == 4
+    assert ratios.cores == ((0, 0), (0, 1), (0, 0), (0, 1))
     without = replace(first, rounds=None)
-    assert paired_ratios(four, [without]) == result
+    assert paired_ratios(four, [without]) == ratios
     assert paired_ratios([without], four).cores == ((0, 0), (1, 0), (0, 0), (1, 0))
 
 

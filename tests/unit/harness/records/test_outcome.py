@@ -10,8 +10,8 @@ COUNTED = ReplicaResharding(
 
 
 def test_counts_are_those_of_one_run_of_the_loop():
-    result = Resharding.of([COUNTED, replace(COUNTED, kept_bytes=48)])
-    assert result == Resharding(
+    resharding = Resharding.of([COUNTED, replace(COUNTED, kept_bytes=48)])
+    assert resharding == Resharding(
         n_loops=4, reshards=10, shards=1, unshards=1, sent_bytes=240, whole_bytes=100, kept_bytes=52
     )
 

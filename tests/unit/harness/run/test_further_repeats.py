@@ -105,8 +105,8 @@ def test_what_failed_is_not_repeated_for_ever() -> None:
 def test_between_two_looks_nothing_is_decided(sd: float) -> None:
     spec = experiment()
     records = records_of(spec, sd={"none": 0.0, "ps": 0.0, "all-reduce": sd}, n=5)
-    result = repeats(further_slots(spec, expand(spec), records, first=12))
-    assert result["all-reduce"] == [5, 6]
+    further = repeats(further_slots(spec, expand(spec), records, first=12))
+    assert further["all-reduce"] == [5, 6]
 
 
 def test_without_until_there_are_no_further_repeats() -> None:

@@ -56,9 +56,9 @@ def opened(device: Any, *, has_reference: bool = True) -> OpenCase:
     reference = "reference" if has_reference else None
     repeat = SimpleNamespace(plan=plan, capture=capture, case=case, reference=reference, number=0)
     cluster = SimpleNamespace(facts=lambda: ClusterFacts(exposed=True))
-    result = OpenCase(cast("Any", cluster), cast("Any", repeat), MEASURE, USUAL)
-    result.open()
-    return result
+    opened = OpenCase(cast("Any", cluster), cast("Any", repeat), MEASURE, USUAL)
+    opened.open()
+    return opened
 
 
 def test_gpus_are_checked_on_processes_that_are_gone_when_others_are_timed(log: list[str]) -> None:

@@ -67,9 +67,9 @@ def captures(folder: Path, jobs: Jobs, timeouts: Timeouts = USUAL) -> Captures:
 
 def test_strategies_and_shapes_share_a_capture_and_batches(tmp_path: Path) -> None:
     jobs = Jobs()
-    result = captures(tmp_path, jobs)
+    captured = captures(tmp_path, jobs)
     for one in (case(), case(workers=4), case(strategy="none")):
-        result.batches(one, result.of(one))
+        captured.batches(one, captured.of(one))
     assert jobs.asked == ["capture", "write_batches"]
 
 
@@ -92,94 +92,94 @@ def test_a_checkpoint_above_the_current_folder_is_named_from_the_root_on(
 
 def test_each_precision_has_a_capture_and_xla_shares_it(tmp_path: Path) -> None:
     jobs = Jobs()
-    result = captures(tmp_path, jobs)
+    captured = captures(tmp_path, jobs)
     for computation in (Computation(), Computation(xla=True), Computation(precision="bfloat16")):
         one = replace(case(), computation=computation)
-        result.batches(one, result.of(one))
+        captured.batches(one, captured.of(one))
     assert jobs.asked == ["capture", "write_batches", "capture"]
 
 
 def test_what_does_not_follow_a_precision_is_tried_once(tmp_path: Path) -> None:
     jobs = Jobs(error=CaseError(UNSUPPORTED, "no", stage="capture"))
-    result = captures(tmp_path, jobs)
+    captured = captures(tmp_path, jobs)
     for _ in range(2):
         with pytest.raises(CaseError, match="no"):
-            result.of(case())
+            captured.of(case())
     assert jobs.asked == ["capture"]
 
 
 def test_another_batch_size_shares_the_capture_only(tmp_path: Path) -> None:
     jobs = Jobs()
-    result = captures(tmp_path, jobs)
+    captured = captures(tmp_path, jobs)
     for one in (case(), case(batch_size=16)):
-        result.batches(one, result.of(one))
+        captured.batches(one, captured.of(one))
     assert jobs.asked == ["capture", "write_batches", "write_batches"]
 
 
 def test_a_step_of_fixed_batch_is_captured_for_each_share(tmp_path: Path) -> None:
     jobs = Jobs(replica_batch=4)
-    result = captures(tmp_path, jobs)
-    first, second = result.of(case(workers=2)), result.of(case(workers=4))
+    captured = captures(tmp_path, jobs)
+    first, second = captured.of(case(workers=2)), captured.of(case(workers=4))
     assert first.folder != second.folder
-    assert result.of(case(workers=4)) is second
+    assert captured.of(case(workers=4)) is second
     assert jobs.asked == ["capture", "capture"]
 
 
 def test_a_batch_that_a_step_refuses_leaves_other_batches_alone(tmp_path: Path) -> None:
     refusal = CaseError(USER_ERROR, "takes batches of 4 examples only", stage="capture")
     jobs = Jobs(replica_batch=4, error=refusal)
-    result = captures(tmp_path, jobs)
+    captured = captures(tmp_path, jobs)
     for _ in range(2):
         with pytest.raises(CaseError, match="4 examples only"):
-            result.of(case(workers=1))
+            captured.of(case(workers=1))
     jobs.error = None
-    assert result.of(case(workers=2)).facts.replica_batch == 4
+    assert captured.of(case(workers=2)).facts.replica_batch == 4
     with pytest.raises(CaseError, match="4 examples only"):
-        result.of(case(workers=1))
+        captured.of(case(workers=1))
     assert jobs.asked == ["capture", "capture"]
 
 
 def test_a_lost_worker_is_no_reason_to_try_another_batch(tmp_path: Path) -> None:
     jobs = Jobs(error=CaseError("worker-lost", "no answer", stage="capture"))
-    result = captures(tmp_path, jobs)
+    captured = captures(tmp_path, jobs)
     for workers in (1, 2):
         with pytest.raises(CaseError, match="no answer"):
-            result.of(case(workers=workers))
+            captured.of(case(workers=workers))
     assert jobs.asked == ["capture", "capture"]
 
 
 def test_a_step_of_fixed_batch_fits_the_micro_batches_that_have_it(tmp_path: Path) -> None:
     jobs = Jobs(replica_batch=2)
-    result = captures(tmp_path, jobs)
-    first = result.of(case(workers=4))
-    assert result.of(case(workers=2, accumulate=2)) is first
-    assert result.of(case(workers=2)) is not first
+    captured = captures(tmp_path, jobs)
+    first = captured.of(case(workers=4))
+    assert captured.of(case(workers=2, accumulate=2)) is first
+    assert captured.of(case(workers=2)) is not first
     assert topology_of_case(case(accumulate=2), first).n_shards == 4
 
 
 def test_statistics_of_the_whole_batch_have_a_reference_of_their_own(tmp_path: Path) -> None:
-    result = captures(tmp_path, Jobs())
+    captured = captures(tmp_path, Jobs())
     synced = replace(case(), strategy=StrategyRef(name="ps", params={"sync_batch_norm": True}))
-    plain, joint = (topology_of_case(one, result.of(one)) for one in (case(), synced))
+    plain, joint = (topology_of_case(one, captured.of(one)) for one in (case(), synced))
     assert joint == replace(plain, global_statistics=True)
     alone = replace(synced, shape=ClusterShape(workers=1))
-    assert not topology_of_case(alone, result.of(alone)).global_statistics
+    assert not topology_of_case(alone, captured.of(alone)).global_statistics
 
 
 @pytest.mark.parametrize(("kind", "n_asked"), [(USER_ERROR, 1), ("worker-died", 2)])
 def test_a_users_mistake_is_tried_once_and_any_other_twice(tmp_path: Path, kind: str, n_asked: int) -> None:
     jobs = Jobs(error=CaseError(kind, "it cannot be", stage="capture"))
-    result = captures(tmp_path, jobs)
+    captured = captures(tmp_path, jobs)
     for _ in range(3):
         with pytest.raises(CaseError, match="it cannot be"):
-            result.of(case())
+            captured.of(case())
     assert len(jobs.asked) == n_asked
 
 
 def test_a_capture_is_waited_for_as_long_as_asked(tmp_path: Path) -> None:
     jobs = Jobs()
-    result = captures(tmp_path, jobs, Timeouts(factor=4.0))
-    result.batches(case(), result.of(case()))
+    captured = captures(tmp_path, jobs, Timeouts(factor=4.0))
+    captured.batches(case(), captured.of(case()))
     assert jobs.limits_s == [4 * CAPTURE_S] * 2
 
 
@@ -190,10 +190,10 @@ def on_tpus(strategy: str) -> Case:
 
 
 def test_strategies_with_a_form_for_tpus_get_a_topology_of_them(tmp_path: Path) -> None:
-    result = captures(tmp_path, Jobs())
+    captured = captures(tmp_path, Jobs())
     for strategy in ("tf-tpu", "tpu-replicate"):
         one = on_tpus(strategy)
-        assert topology_of_case(one, result.of(one)).device == "tpu"
+        assert topology_of_case(one, captured.of(one)).device == "tpu"
 
 
 @pytest.mark.parametrize("strategy", ["single", "all-reduce", "sharded-update", "tf-mirrored"])
@@ -209,14 +209,14 @@ def test_a_strategy_without_a_form_for_tpus_is_refused_by_name(tmp_path: Path, s
 
 def test_devices_of_tpus_have_a_capture_of_their_own_whose_shapes_are_known(tmp_path: Path) -> None:
     jobs = Jobs()
-    result = captures(tmp_path, jobs)
-    on_processors = result.of(case(workers=4))
+    captured = captures(tmp_path, jobs)
+    on_processors = captured.of(case(workers=4))
     one = on_tpus("tpu-replicate")
-    assert result.of(one) is not on_processors
-    assert result.of(on_tpus("tf-tpu")) is result.of(one)
+    assert captured.of(one) is not on_processors
+    assert captured.of(on_tpus("tf-tpu")) is captured.of(one)
     assert jobs.compilable == [False, True]
     # Whether shards mean what the batch means is asked of one that takes them all.
-    result.separability(one, topology_of_case(one, result.of(one)))
+    captured.separability(one, topology_of_case(one, captured.of(one)))
     assert jobs.looked_at == [on_processors.folder]
 
 
@@ -270,10 +270,10 @@ def test_checks_of_other_strategies_shorten_no_limit(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("harness.verification.captures.time.monotonic", lambda: now_s[0])
     captures = Captures(Path("c"), slow, seed=0, n_batches=4, n_least=4)
     for strategy in ("ps", "all-reduce", "ps-load-balancing", "local-sgd", "sharded-ps", "parallax"):
-        result, plan = planned(captures, case(strategy=strategy))
-        captures.verdict_in_float64(case(strategy=strategy), result, plan, 4)
+        capture, plan = planned(captures, case(strategy=strategy))
+        captures.verdict_in_float64(case(strategy=strategy), capture, plan, 4)
         assert jobs.limits_s[-1] == pytest.approx(USUAL.command_s, abs=1)
-    assert captures.seconds(case(), result) == (300.0, 0.0)
+    assert captures.seconds(case(), capture) == (300.0, 0.0)
 
 
 @pytest.mark.parametrize(("n_gpus", "shares"), [(1, True), (2, False)])

@@ -71,33 +71,33 @@ def decided(
     )
     failed = [] if failures is None else failures
     checks = CaseChecks(captures=captures, known=lambda _: None, keep=failed.append)
-    result = checks.decided(
+    decision = checks.decided(
         case,
         Capture(folder=Path(), facts=facts),
         plan.model_copy(update={"device": device}),
         equivalence,
     )
-    return result, captures.plans
+    return decision, captures.plans
 
 
 def test_float64_decides_what_rounding_hides() -> None:
-    result, requests = decided(verdict(1e-12))
+    decision, requests = decided(verdict(1e-12))
     assert len(requests) == 1
-    assert (result.equivalent, result.dtype, result.reason) == (True, "float64", None)
-    assert (result.max_update_error, result.undecidable) == (1e-12, ())
-    assert (result.separable, result.checked_in_repeat) == (True, 1)
+    assert (decision.equivalent, decision.dtype, decision.reason) == (True, "float64", None)
+    assert (decision.max_update_error, decision.undecidable) == (1e-12, ())
+    assert (decision.separable, decision.checked_in_repeat) == (True, 1)
 
 
 def test_what_is_wrong_in_float64_is_wrong() -> None:
-    result, _ = decided(verdict(0.5))
-    assert (result.equivalent, result.dtype) == (False, "float64")
-    assert result.wrong
+    decision, _ = decided(verdict(0.5))
+    assert (decision.equivalent, decision.dtype) == (False, "float64")
+    assert decision.wrong
 
 
 def test_what_float64_cannot_tell_either_stays_undecidable() -> None:
-    result, _ = decided(verdict(0.0, tolerance=0.5))
-    assert (result.equivalent, result.dtype) == (None, "float64")
-    assert "compare fewer steps" in result.reason
+    decision, _ = decided(verdict(0.0, tolerance=0.5))
+    assert (decision.equivalent, decision.dtype) == (None, "float64")
+    assert "compare fewer steps" in decision.reason
 
 
 @pytest.mark.parametrize(
@@ -120,11 +120,11 @@ WRONG = Equivalence(
 
 @pytest.mark.parametrize("strategy", ["all-reduce", "tf-tpu"])
 def test_random_numbers_of_tpus_are_no_fault_and_no_proof(strategy: str) -> None:
-    result, _ = decided(verdict(1e-12), WRONG, strategy, device="tpu", draws=True)
-    assert (result.equivalent, result.dtype, result.max_update_error) == (None, "model", 0.5)
-    assert result.reason.startswith("its step draws random numbers")
-    assert "w is off by 0.5" in result.reason
-    assert ("emulated on processors, it is equivalent" in result.reason) == (strategy == "all-reduce")
+    decision, _ = decided(verdict(1e-12), WRONG, strategy, device="tpu", draws=True)
+    assert (decision.equivalent, decision.dtype, decision.max_update_error) == (None, "model", 0.5)
+    assert decision.reason.startswith("its step draws random numbers")
+    assert "w is off by 0.5" in decision.reason
+    assert ("emulated on processors, it is equivalent" in decision.reason) == (strategy == "all-reduce")
 
 
 @pytest.mark.parametrize(
@@ -136,15 +136,15 @@ def test_other_faults_stay(device: str, draws: bool, error: float) -> None:
 
 
 def test_a_graph_that_is_wrong_by_itself_is_wrong_on_tpus() -> None:
-    result, (plan,) = decided(verdict(0.5), WRONG, device="tpu", draws=True)
-    assert result.wrong
-    assert (result.dtype, plan.device) == ("float64", "cpu")
+    decision, (plan,) = decided(verdict(0.5), WRONG, device="tpu", draws=True)
+    assert decision.wrong
+    assert (decision.dtype, plan.device) == ("float64", "cpu")
 
 
 def test_what_rounding_hides_on_tpus_is_not_decided_by_their_emulation() -> None:
-    result, _ = decided(verdict(1e-12), device="tpu")
-    assert (result.equivalent, result.dtype) == (None, "model")
-    assert result.reason.endswith("in float64, emulated on processors, it is equivalent")
+    decision, _ = decided(verdict(1e-12), device="tpu")
+    assert (decision.equivalent, decision.dtype) == (None, "model")
+    assert decision.reason.endswith("in float64, emulated on processors, it is equivalent")
 
 
 def test_what_has_no_captured_graph_stays_undecidable() -> None:
@@ -165,21 +165,21 @@ def test_what_has_no_captured_graph_stays_undecidable() -> None:
 )
 def test_why_float64_was_not_tried_is_told(error: Exception, message: str, is_kept: bool) -> None:
     failures: list[CaseError] = []
-    result, _ = decided(error, failures=failures)
-    assert result.equivalent is None
-    assert result.reason.startswith("only 2 % can be judged; ")
-    assert message in result.reason
+    decision, _ = decided(error, failures=failures)
+    assert decision.equivalent is None
+    assert decision.reason.startswith("only 2 % can be judged; ")
+    assert message in decision.reason
     (failure,) = failures
     assert ("Traceback" in "".join(getattr(failure, "__notes__", ()))) == is_kept
 
 
 def test_what_has_not_moved_is_given_more_steps() -> None:
     (still,) = verdict(0.0).variables
-    result, requests = decided(Verdict(variables=(replace(still, unmoved=True),)))
-    assert (result.equivalent, len(requests)) == (True, 2)
+    decision, requests = decided(Verdict(variables=(replace(still, unmoved=True),)))
+    assert (decision.equivalent, len(requests)) == (True, 2)
     # Rounding that hides a variable hides more of it after more steps.
-    result, requests = decided(verdict(0.0, tolerance=0.5))
-    assert (result.equivalent, len(requests)) == (None, 1)
+    decision, requests = decided(verdict(0.0, tolerance=0.5))
+    assert (decision.equivalent, len(requests)) == (None, 1)
 
 
 @dataclass
@@ -202,17 +202,17 @@ class Bounds:
 def test_a_bound_that_rounding_hides_is_looked_at_in_float64(within: bool | None) -> None:
     hidden = BoundVerdict(within=None, reason="rounding leaves nothing of w")
     wide = BoundVerdict(within=within, reason=None if within else "why")
-    result = bounded({False: hidden, True: wide})
-    assert (result.within_bound, result.dtype, result.reason) == (within, "float64", wide.reason)
+    bound = bounded({False: hidden, True: wide})
+    assert (bound.within_bound, bound.dtype, bound.reason) == (within, "float64", wide.reason)
     narrow = bounded({False: BoundVerdict(within=True, reason=None)})
     assert (narrow.within_bound, narrow.dtype) == (True, "model")
 
 
 def test_a_bound_that_float64_cannot_tell_stays_hidden_and_says_why() -> None:
     hidden = BoundVerdict(within=None, reason="rounding leaves nothing of w")
-    result = bounded({False: hidden, True: CaseError("worker-error", "no float64", stage="check")})
-    assert (result.checked, result.within_bound, result.dtype) == (True, None, "model")
-    assert result.reason == "rounding leaves nothing of w; in float64: no float64"
+    bound = bounded({False: hidden, True: CaseError("worker-error", "no float64", stage="check")})
+    assert (bound.checked, bound.within_bound, bound.dtype) == (True, None, "model")
+    assert bound.reason == "rounding leaves nothing of w; in float64: no float64"
 
 
 def bounded(answers: dict[bool, BoundVerdict | CaseError]) -> Any:

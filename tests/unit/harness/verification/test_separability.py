@@ -119,10 +119,12 @@ def test_what_every_shard_repeats_is_taken_out_of_sums(of_examples, repeated, n_
         return Crossing(variable="table", values=values, rows=np.arange(3))
 
     one = Totals.of_one_shard(summed(n_few), n_few, summed(n_few + more), n_few + more)
-    result = Differences.of(summed(1), one)
+    differences = Differences.of(summed(1), one)
     scale = max(1e-3, np.max(np.abs(of_examples + repeated)))
-    assert result.loss < 1e-14
-    assert max(result.gradients.values()) * np.max(np.abs(of_examples + repeated)) <= 1e-12 * max(scale, 100)
+    assert differences.loss < 1e-14
+    assert max(differences.gradients.values()) * np.max(np.abs(of_examples + repeated)) <= 1e-12 * max(
+        scale, 100
+    )
 
 
 class TestJudge:
@@ -136,17 +138,17 @@ class TestJudge:
         "declared", [differences(5e-5), differences(loss=5e-5), differences(5e-5, state={"s": 5e-5})]
     )
     def test_a_mild_coupling_is_not(self, declared):
-        result = judged(declared)
-        assert result.separable is False
-        assert "strategies train on the mean over 3 shards" in result.explanation
-        assert "5e-05" in result.explanation
+        verdict = judged(declared)
+        assert verdict.separable is False
+        assert "strategies train on the mean over 3 shards" in verdict.explanation
+        assert "5e-05" in verdict.explanation
 
     def test_the_worst_variable_is_named(self):
-        result = judged(differences(0.25, loss=0.5, state={"s": 0.125}))
-        assert result.separable is False
-        assert (result.gradient_difference, result.variable) == (0.25, "w")
-        assert (result.state_difference, result.state_variable) == (0.125, "s")
-        assert result.loss_difference == 0.5
+        verdict = judged(differences(0.25, loss=0.5, state={"s": 0.125}))
+        assert verdict.separable is False
+        assert (verdict.gradient_difference, verdict.variable) == (0.25, "w")
+        assert (verdict.state_difference, verdict.state_variable) == (0.125, "s")
+        assert verdict.loss_difference == 0.5
 
     def test_a_sum_is_refused_unless_it_is_declared(self):
         with pytest.raises(UsageError, match=r'must be a mean .* got a sum.* TrainStep\(reduction="sum"\)'):
@@ -163,19 +165,19 @@ class TestJudge:
         assert verdict.separable is False
 
     def test_the_first_way_out_that_leaves_no_difference_is_told(self):
-        result = judged(differences(0.5), ways_out={"do this": 0.1, "do that": 1e-14, "do more": 0.0})
-        assert result.explanation.endswith("; do that")
-        result = judged(differences(0.5), ways_out={"do this": 0.1})
-        assert "examples of a batch are coupled" in result.explanation
+        verdict = judged(differences(0.5), ways_out={"do this": 0.1, "do that": 1e-14, "do more": 0.0})
+        assert verdict.explanation.endswith("; do that")
+        verdict = judged(differences(0.5), ways_out={"do this": 0.1})
+        assert "examples of a batch are coupled" in verdict.explanation
 
     def test_coarser_rounding_explains_more(self):
         assert judged(differences(5e-7), floor=1e-7).separable is True
         assert judged(differences(5e-6), floor=1e-7).separable is False
 
     def test_where_rounding_hides_a_coupling_nothing_is_said(self):
-        result = judged(differences(5e-4), floor=1e-3)
-        assert result.separable is None
-        assert "rounding alone makes as much" in result.explanation
+        verdict = judged(differences(5e-4), floor=1e-3)
+        assert verdict.separable is None
+        assert "rounding alone makes as much" in verdict.explanation
         assert judged(differences(0.5), floor=1e-3).separable is False
 
     def test_one_gradient_that_is_rounding_excuses_no_other(self):
@@ -197,10 +199,10 @@ class TestJudge:
         assert "; loss/total differs, since every shard adds to it" in verdict.explanation
 
     def test_state_alone_that_differs_is_no_coupling_of_examples(self):
-        result = judged(differences(1e-15, loss=1e-16, state={"counter": 5.0}))
-        assert result.separable is False
-        assert "forward state counter, which the step reads, differs by 5, and" in result.explanation
-        assert "coupled" not in result.explanation
+        verdict = judged(differences(1e-15, loss=1e-16, state={"counter": 5.0}))
+        assert verdict.separable is False
+        assert "forward state counter, which the step reads, differs by 5, and" in verdict.explanation
+        assert "coupled" not in verdict.explanation
 
     def test_what_is_not_finite_on_shards_alone_is_not_separable(self):
         assert judged(differences(np.inf), other=np.inf).separable is False
@@ -239,9 +241,9 @@ class TestNoise:
 
 
 def test_no_answer_says_why():
-    result = unknown("there was no time")
-    assert result.separable is None
-    assert result.explanation.endswith("whole batch: there was no time")
+    verdict = unknown("there was no time")
+    assert verdict.separable is None
+    assert verdict.explanation.endswith("whole batch: there was no time")
 
 
 SHARDS = Topology(replicas_per_task=(2, 1), batch_size=7).shards()

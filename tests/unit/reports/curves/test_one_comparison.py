@@ -67,9 +67,9 @@ def test_what_is_slower_and_sends_more_is_behind(compare: Compare) -> None:
     wasteful = replace(PS, strategy="wasteful", p50_s=0.017)
     wrong = replace(PS, strategy="wrong", p50_s=0.001, payload=10.0, equivalent=False)
     comparison = compare([ALONE, REDUCE, PS, wasteful, wrong, Case(workload="w", p50_s=0.005, **NONE)])
-    result = trade_off(comparison)
-    assert result.layer == "tcp"
-    assert {point.strategy: (point.can_win, point.on_front) for point in result.points} == {
+    curve = trade_off(comparison)
+    assert curve.layer == "tcp"
+    assert {point.strategy: (point.can_win, point.on_front) for point in curve.points} == {
         "all-reduce": (True, True),
         "ps": (True, True),
         "single": (True, True),
@@ -92,9 +92,9 @@ def test_without_tcp_of_all_candidates_the_payload_counts(changed: Compare) -> N
     def forget(record: Record) -> Mapping[str, object]:
         return {"tcp_bytes_per_step": None} if record.strategy == "ps" else {}
 
-    result = trade_off(changed([ALONE, REDUCE, PS], forget))
-    assert result.layer == "payload"
-    assert {p.strategy: p.sent_bytes.value for p in result.points} == {
+    curve = trade_off(changed([ALONE, REDUCE, PS], forget))
+    assert curve.layer == "payload"
+    assert {p.strategy: p.sent_bytes.value for p in curve.points} == {
         "all-reduce": 2e6,
         "ps": 1e6,
         "single": 0,
@@ -118,8 +118,8 @@ def test_only_what_repeats_show_is_behind(
 
 def test_bytes_that_repeats_tell_apart_put_equals_in_rate_behind(compare: Compare) -> None:
     more = replace(REDUCE, strategy="more", p50_s=0.0101, noise=0.05, payload=2.2e6)
-    result = trade_off(compare([ALONE, replace(REDUCE, noise=0.05), more]))
-    assert {point.strategy: point.on_front for point in result.points}["more"] is False
+    curve = trade_off(compare([ALONE, replace(REDUCE, noise=0.05), more]))
+    assert {point.strategy: point.on_front for point in curve.points}["more"] is False
 
 
 def test_a_bound_on_bytes_is_said_and_puts_nothing_behind(changed: Compare) -> None:

@@ -180,10 +180,10 @@ def test_every_gradient_is_in_one_bucket_of_at_most_the_limit(lengths, limit, ra
     step = step_of(
         *(trainable(f"v{i}", n, readiness=r) for i, (n, r) in enumerate(zip(lengths, order, strict=True)))
     )
-    result = buckets(step, bucket_bytes=limit)
-    assert sorted(name for bucket in result for name in bucket) == sorted(v.name for v in step.variables)
+    groups = buckets(step, bucket_bytes=limit)
+    assert sorted(name for bucket in groups for name in bucket) == sorted(v.name for v in step.variables)
     sizes = {v.name: v.bytes for v in step.variables}
-    assert all(len(b) == 1 or sum(sizes[v] for v in b) <= limit for b in result)
+    assert all(len(b) == 1 or sum(sizes[v] for v in b) <= limit for b in groups)
 
 
 def transports(plan):

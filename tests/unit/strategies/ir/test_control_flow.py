@@ -74,9 +74,9 @@ def test_a_constant_is_in_the_frame_that_it_waits_for():
 
 def test_waits_across_the_border_of_a_loop_go():
     graph = nested(node("after", "result", "^read", "^start"))
-    result, _ = without_waits_across_loops(graph, ())
-    assert result.by_name["after"].inputs == ("result", "^start")
-    verify(result)
+    rewritten, _ = without_waits_across_loops(graph, ())
+    assert rewritten.by_name["after"].inputs == ("result", "^start")
+    verify(rewritten)
 
 
 def test_an_assignment_comes_after_the_loops_that_take_its_variable():
@@ -84,9 +84,9 @@ def test_an_assignment_comes_after_the_loops_that_take_its_variable():
         node("assign", "v", "result", "^outer/v", op="AssignVariableOp"),
         node("other", "v", "^outer/v", op="ReadVariableOp"),
     )
-    result, _ = without_waits_across_loops(graph, ())
-    assert result.by_name["assign"].inputs == ("v", "result", "^outer/exit")
-    assert result.by_name["other"].inputs == ("v",)
+    rewritten, _ = without_waits_across_loops(graph, ())
+    assert rewritten.by_name["assign"].inputs == ("v", "result", "^outer/exit")
+    assert rewritten.by_name["other"].inputs == ("v",)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,6 @@ def test_what_only_a_merge_made_run_runs_by_itself(op, is_merged):
     waiting = tuple(
         n.changed(inputs=(*n.inputs, "^done")) if n.name == "inner/merge" else n for n in graph.nodes
     )
-    result, must_run = without_waits_across_loops(graph.with_nodes(waiting), ("result",))
-    assert result.by_name["inner/merge"].control_inputs == ()
+    rewritten, must_run = without_waits_across_loops(graph.with_nodes(waiting), ("result",))
+    assert rewritten.by_name["inner/merge"].control_inputs == ()
     assert must_run == (("result", "done") if is_merged else ("result",))

@@ -117,9 +117,9 @@ def test_tensors_that_carry_draws_to_what_is_wanted():
             node("other", "Neg", "elsewhere"),
         )
     )
-    result = draws_of(graph, ["loss"])
-    assert set(result.tensors) == {"keys", "keys:1", "drawn", "noise"}
-    assert result.hidden == ()
+    draws = draws_of(graph, ["loss"])
+    assert set(draws.tensors) == {"keys", "keys:1", "drawn", "noise"}
+    assert draws.hidden == ()
     assert draws_of(graph, ["waits"]).tensors == ()
 
 
@@ -143,6 +143,6 @@ def test_what_a_loop_draws_is_hidden_and_what_comes_of_the_loop_is_not():
             node("loss", "Neg", "after"),
         )
     )
-    result = draws_of(graph, ["loss"])
-    assert result.hidden == ("inside", "waiting")
-    assert result.tensors == ("after",)
+    draws = draws_of(graph, ["loss"])
+    assert draws.hidden == ("inside", "waiting")
+    assert draws.tensors == ("after",)

@@ -38,31 +38,29 @@ def uses(*nodes):
 
 
 def test_reads_and_writes_in_graph_order():
-    result = uses(
+    usage = uses(
         node("r", "ReadVariableOp", "v"),
         node("w", "AssignVariableOp", "v", "r"),
         node("g", "ResourceGather", "v", "ids"),
         node("s", "ResourceScatterAdd", "u", "ids", "g"),
     )
-    assert result["v"].reads == ("r", "g")
-    assert result["v"].writes == ("w",)
-    assert result["u"].writes == ("s",)
+    assert usage["v"].reads == ("r", "g")
+    assert usage["v"].writes == ("w",)
+    assert usage["u"].writes == ("s",)
 
 
 def test_through_identities_and_frames():
-    result = uses(
-        node("i", "Identity", "v"), node("e", "Enter", "i"), node("w", "AssignVariableOp", "e", "x")
-    )
-    assert result["v"].writes == ("w",)
+    usage = uses(node("i", "Identity", "v"), node("e", "Enter", "i"), node("w", "AssignVariableOp", "e", "x"))
+    assert usage["v"].writes == ("w",)
 
 
 def test_a_call_writes_what_its_functions_write():
-    result = uses(
+    usage = uses(
         node("branch", "If", "p", "v", t=FunctionRef("reads"), e=FunctionRef("writes")),
         node("loop", "While", "u", c=FunctionRef("reads"), b=FunctionRef("reads")),
     )
-    assert result["v"].writes == ("branch",)
-    assert result["u"].reads == ("loop",)
+    assert usage["v"].writes == ("branch",)
+    assert usage["u"].reads == ("loop",)
 
 
 def test_positions_survive_nesting():

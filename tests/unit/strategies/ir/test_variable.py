@@ -35,8 +35,8 @@ def test_what_all_must_have_alike_is_the_first_one_s(before, after):
 @pytest.mark.parametrize("kind", ["zeros", "normal", "seed"])
 @pytest.mark.parametrize("inherits", ["own", "first", "share"])
 def test_what_nobody_saved_begins_anew(inherits, kind):
-    result = fresh(inherits, kind=kind)
-    np.testing.assert_array_equal(result.inherited(0, {}), result.value())
+    initial = fresh(inherits, kind=kind)
+    np.testing.assert_array_equal(initial.inherited(0, {}), initial.value())
 
 
 def test_a_replica_goes_on_with_its_own_or_begins_anew():

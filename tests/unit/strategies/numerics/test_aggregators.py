@@ -41,14 +41,14 @@ def aggregate_of(aggregation: Aggregation, dim: int = DIM, shares: tuple[float, 
     types = {"double": tf.float64, "int64": tf.int64}
     with tf.Graph().as_default() as graph, as_in_snippets():
         rows = tf.compat.v1.placeholder(tf.float64, [aggregation.n, dim])
-        result = aggregate(
+        combined = aggregate(
             tf.unstack(rows),
             [tf.zeros(spec.dims, types[spec.dtype]) for spec in states(aggregation, dim, "double")],
             aggregation=aggregation,
             shares=shares or (1.0,) * aggregation.n,
         )
     session = tf.compat.v1.Session(graph=graph)
-    return session.make_callable(result.vector, [rows])  # type: ignore[no-any-return]
+    return session.make_callable(combined.vector, [rows])  # type: ignore[no-any-return]
 
 
 @contextmanager

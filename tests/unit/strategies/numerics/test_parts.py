@@ -39,10 +39,10 @@ def test_lookups_in_parts_are_lookups_in_the_whole(ids):
 
     def looked_up():
         wanted = tf.constant(ids, tf.int32)
-        result = split_ids(wanted, starts=STARTS)
+        pieces = split_ids(wanted, starts=STARTS)
         tables = np.split(table, STARTS[1:])
-        rows = [tf.gather(tf.constant(t), local) for t, local in zip(tables, result[:3], strict=True)]
-        return stitch_rows(wanted, *result[3:], *rows)
+        rows = [tf.gather(tf.constant(t), local) for t, local in zip(tables, pieces[:3], strict=True)]
+        return stitch_rows(wanted, *pieces[3:], *rows)
 
     np.testing.assert_array_equal(run(looked_up), table[np.array(ids, int)].reshape(-1, 2))
 
@@ -53,11 +53,11 @@ def test_rows_of_parts_are_all_rows_at_their_ids(ids):
     rows = np.arange(len(ids) * 2, dtype=float).reshape(-1, 2)
 
     def scattered():
-        result = split_rows(tf.constant(rows), tf.constant(ids, tf.int64), starts=STARTS)
+        pieces = split_rows(tf.constant(rows), tf.constant(ids, tf.int64), starts=STARTS)
         lengths = np.diff([*STARTS, LENGTH])
         dense = [
             tf.math.unsorted_segment_sum(r, i, n)
-            for r, i, n in zip(result[:3], result[3:], lengths, strict=True)
+            for r, i, n in zip(pieces[:3], pieces[3:], lengths, strict=True)
         ]
         return tf.concat(dense, 0)
 

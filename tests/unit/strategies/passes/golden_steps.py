@@ -128,9 +128,9 @@ def check_pass(step: TrainGraph, plan: Plan, task: int, name: str, file: str) ->
     for one in earlier:
         step = one.apply(step, topology)
     before = all_text(step)
-    result = last.apply(step, topology)
-    after = all_text(result)
+    rewritten = last.apply(step, topology)
+    after = all_text(rewritten)
     assert after == all_text(last.apply(step, topology))
     assert all_text(step) == before != after
-    verify(result.graph)
+    verify(rewritten.graph)
     check_text(f"## before {name}\n{before}\n## after {name}\n{after}", file)

@@ -39,8 +39,8 @@ def test_the_table_says_what_each_takes():
 @pytest.mark.parametrize("strategy", TAKERS)
 @pytest.mark.parametrize("name", BY_NAME)
 def test_a_strategy_with_a_compressor_is_bounded_and_says_its_options(strategy, name):
-    result, values = resolve(strategy, {"compressor": name})
-    assert result.strategy_class == "bounded"
+    resolved, values = resolve(strategy, {"compressor": name})
+    assert resolved.strategy_class == "bounded"
     assert values["compressor"] == name
     for option in BY_NAME[name].params:
         assert values[f"compressor_{option.name}"] == option.default
@@ -119,10 +119,10 @@ def test_only_dense_floating_gradients_that_gain_are_compressed(strategy):
 def test_between_workers_members_are_workers():
     kernel = step_of(trainable("kernel", 64, 96))
     for replicas_per_task in [(1, 1), (4, 3)]:
-        result = plan(
+        planned = plan(
             "hierarchical-all-reduce", kernel, replicas_per_task=replicas_per_task, compressor="topk"
         )
-        assert result.payload_bytes_per_step == 2 * BYTES["topk"]
+        assert planned.payload_bytes_per_step == 2 * BYTES["topk"]
 
 
 @pytest.mark.parametrize("strategy", ["hierarchical-all-reduce", "ps", "ps-load-balancing"])
@@ -134,8 +134,8 @@ def test_a_lone_worker_tells_nobody_anything_that_could_be_smaller(strategy):
 
 def test_a_convolution_is_a_matrix_with_its_filters_in_columns():
     kernel = step_of(trainable("kernel", 3, 3, 16, 32))
-    result = plan("all-reduce", kernel, compressor="powersgd", compressor_rank=2)
-    assert result.payload_bytes_per_step == 2 * (3 * 3 * 16 + 32) * 2 * 4
+    planned = plan("all-reduce", kernel, compressor="powersgd", compressor_rank=2)
+    assert planned.payload_bytes_per_step == 2 * (3 * 3 * 16 + 32) * 2 * 4
 
 
 BYTES = {
@@ -151,53 +151,53 @@ BYTES = {
 @pytest.mark.parametrize("name", BYTES)
 @pytest.mark.parametrize("workers", [2, 3])
 def test_workers_push_encoded_gradients_and_pull_whole_variables(name, workers):
-    result = plan("ps", replicas_per_task=(1,) * workers, compressor=name)
-    assert result.payload_matrix[0][1:] == (RAW,) * (workers - 1)
-    assert [row[0] for row in result.payload_matrix[1:]] == [BYTES[name]] * (workers - 1)
+    planned = plan("ps", replicas_per_task=(1,) * workers, compressor=name)
+    assert planned.payload_matrix[0][1:] == (RAW,) * (workers - 1)
+    assert [row[0] for row in planned.payload_matrix[1:]] == [BYTES[name]] * (workers - 1)
 
 
 @pytest.mark.parametrize("name", ["fp16", "bf16-ef", "powersgd"])
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_what_is_added_up_on_its_way_goes_around_the_ring(name, workers):
-    result = plan("all-reduce", replicas_per_task=(1,) * workers, compressor=name)
-    assert result.payload_matrix[0][1] == round(2 * (workers - 1) / workers * BYTES[name])
+    planned = plan("all-reduce", replicas_per_task=(1,) * workers, compressor=name)
+    assert planned.payload_matrix[0][1] == round(2 * (workers - 1) / workers * BYTES[name])
 
 
 @pytest.mark.parametrize("name", ["topk", "signsgd-ef", "qsgd"])
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_what_is_gathered_reaches_every_member(name, workers):
-    result = plan("all-reduce", replicas_per_task=(1,) * workers, compressor=name)
-    assert result.payload_matrix[0][1] == (workers - 1) * BYTES[name]
+    planned = plan("all-reduce", replicas_per_task=(1,) * workers, compressor=name)
+    assert planned.payload_matrix[0][1] == (workers - 1) * BYTES[name]
 
 
 @pytest.mark.parametrize(("strategy", "n_of_first"), [("all-reduce", 2), ("hierarchical-all-reduce", 1)])
 def test_each_replica_encodes_unless_one_does_for_its_worker(strategy, n_of_first):
-    result = plan(strategy, replicas_per_task=(2, 1), compressor="topk")
-    assert result.payload_matrix == ((0, n_of_first * BYTES["topk"]), (BYTES["topk"], 0))
+    planned = plan(strategy, replicas_per_task=(2, 1), compressor="topk")
+    assert planned.payload_matrix == ((0, n_of_first * BYTES["topk"]), (BYTES["topk"], 0))
 
 
 def test_a_gather_among_many_that_would_be_larger_is_not_made():
     many = {"replicas_per_task": (1,) * 8, "compressor": "qsgd"}
-    result = plan("all-reduce", **many)
-    assert not chosen(result)
-    assert result.payload_matrix == plan("all-reduce", replicas_per_task=(1,) * 8).payload_matrix
-    assert result.notes == ("qsgd: makes no gradient smaller here, all travel as they are",)
+    planned = plan("all-reduce", **many)
+    assert not chosen(planned)
+    assert planned.payload_matrix == plan("all-reduce", replicas_per_task=(1,) * 8).payload_matrix
+    assert planned.notes == ("qsgd: makes no gradient smaller here, all travel as they are",)
     assert chosen(plan("ps", **many))
 
 
 def test_a_plan_says_what_it_does_to_each_gradient_and_survives_json():
-    result = plan("all-reduce", compressor="topk", compressor_ratio=0.5)
-    assert chosen(result) == {}
-    result = plan("all-reduce", compressor="topk", compressor_ratio=0.25)
-    assert chosen(result) == {"large": Compression(name="topk", ratio=0.25)}
-    assert result.strategy_params["compressor_ratio"] == 0.25
-    assert Plan.model_validate_json(result.model_dump_json()) == result
+    planned = plan("all-reduce", compressor="topk", compressor_ratio=0.5)
+    assert chosen(planned) == {}
+    planned = plan("all-reduce", compressor="topk", compressor_ratio=0.25)
+    assert chosen(planned) == {"large": Compression(name="topk", ratio=0.25)}
+    assert planned.strategy_params["compressor_ratio"] == 0.25
+    assert Plan.model_validate_json(planned.model_dump_json()) == planned
 
 
 def test_one_replica_compresses_nothing():
-    result = plan("all-reduce", replicas_per_task=(1,), compressor="topk")
-    assert not chosen(result)
-    assert result.notes == (
+    planned = plan("all-reduce", replicas_per_task=(1,), compressor="topk")
+    assert not chosen(planned)
+    assert planned.notes == (
         "one replica: all-reduce leaves the captured graph unchanged apart from its updates",
     )
 

@@ -24,17 +24,17 @@ def plan(strategy, step, replicas_per_task, batch_size=24, **params):
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_a_ring_sends_2_n_minus_1_over_n_on_each_of_w_links(workers):
     """`2(N-1)/N * S` from each replica; with one replica each, every task sends to the next."""
-    result = plan("all-reduce", DENSE, (1,) * workers)
+    planned = plan("all-reduce", DENSE, (1,) * workers)
     n_bytes = round(2 * (workers - 1) / workers * S)
-    for i, row in enumerate(result.payload_matrix):
+    for i, row in enumerate(planned.payload_matrix):
         assert row == tuple(n_bytes if j == (i + 1) % workers else 0 for j in range(workers))
-    assert result.payload_bytes_per_step == workers * n_bytes
+    assert planned.payload_bytes_per_step == workers * n_bytes
 
 
 def test_a_ring_over_more_replicas_crosses_each_link_between_tasks_once():
-    result = plan("all-reduce", DENSE, (2, 2, 2), transport="ring")
+    planned = plan("all-reduce", DENSE, (2, 2, 2), transport="ring")
     n_bytes = round(2 * 5 / 6 * S)
-    assert result.payload_matrix == ((0, n_bytes, 0), (0, 0, n_bytes), (n_bytes, 0, 0))
+    assert planned.payload_matrix == ((0, n_bytes, 0), (0, 0, n_bytes), (n_bytes, 0, 0))
 
 
 def test_the_workers_own_ring_sends_as_much_however_many_replicas_there_are():
@@ -46,10 +46,10 @@ def test_the_workers_own_ring_sends_as_much_however_many_replicas_there_are():
 @pytest.mark.parametrize("replicas_per_task", [(1, 1, 1), (2, 2, 2), (4, 1, 2)])
 def test_a_hierarchy_sends_as_much_as_one_replica_per_worker(replicas_per_task):
     """`2(W-1)/W * S` from each worker, however many replicas it has."""
-    result = plan("hierarchical-all-reduce", DENSE, replicas_per_task)
-    assert result.payload_matrix == plan("all-reduce", DENSE, (1, 1, 1)).payload_matrix
-    assert result.payload_bytes_per_step == 3 * round(2 * 2 / 3 * S)
-    assert result.worker_bytes == plan("all-reduce", DENSE, replicas_per_task).worker_bytes
+    planned = plan("hierarchical-all-reduce", DENSE, replicas_per_task)
+    assert planned.payload_matrix == plan("all-reduce", DENSE, (1, 1, 1)).payload_matrix
+    assert planned.payload_bytes_per_step == 3 * round(2 * 2 / 3 * S)
+    assert planned.worker_bytes == plan("all-reduce", DENSE, replicas_per_task).worker_bytes
 
 
 @pytest.mark.parametrize("params", [{"chunk_size": 1}, {"bucket_bytes": 100}])
@@ -71,8 +71,8 @@ def test_without_communication_nothing_is_sent():
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 def test_workers_pull_for_each_replica_and_push_once(replicas):
-    result = plan("ps", DENSE, (1, replicas, replicas))
-    assert result.payload_matrix == ((0, replicas * S, replicas * S), (S, 0, 0), (S, 0, 0))
+    planned = plan("ps", DENSE, (1, replicas, replicas))
+    assert planned.payload_matrix == ((0, replicas * S, replicas * S), (S, 0, 0), (S, 0, 0))
 
 
 def test_a_row_is_pulled_for_every_id_and_pushed_for_each_or_once():
@@ -85,10 +85,10 @@ def test_a_row_is_pulled_for_every_id_and_pushed_for_each_or_once():
         (linear, False, "merged (linear)", 5),
         (linear, True, "merged", 5),
     ):
-        result = plan("ps", step_of(variable), (1, 1), merge_rows=knobs)
-        assert result.payload_matrix == ((0, 24 * 12), (24 * 8 + pushed * (12 + 8), 0))
-        assert result.sparse_duplicates == result.nodes[0].sparse_duplicates == duplicates
-        assert any(note.startswith("merge_rows:") for note in result.notes) is (knobs and variable is table)
+        planned = plan("ps", step_of(variable), (1, 1), merge_rows=knobs)
+        assert planned.payload_matrix == ((0, 24 * 12), (24 * 8 + pushed * (12 + 8), 0))
+        assert planned.sparse_duplicates == planned.nodes[0].sparse_duplicates == duplicates
+        assert any(note.startswith("merge_rows:") for note in planned.notes) is (knobs and variable is table)
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_a_row_is_pulled_for_every_id_and_pushed_for_each_or_once():
 )
 def test_rows_are_merged_where_they_travel_or_must_be(strategy, replicas_per_task, duplicates):
     table = trainable("table", 5, 3, sparse=True, rows_per_example=2.0, linear_rows=True)
-    result = plan(strategy, step_of(table), replicas_per_task)
-    assert result.sparse_duplicates == duplicates
+    planned = plan(strategy, step_of(table), replicas_per_task)
+    assert planned.sparse_duplicates == duplicates
     dense = plan(strategy, step_of(trainable("dense", 5, 3)), replicas_per_task)
     assert dense.sparse_duplicates is None
 
@@ -121,8 +121,8 @@ def test_rows_of_a_narrow_type_are_pushed_in_that_of_accumulators():
     """Accumulators have no bfloat16, so pushed rows widen; without accumulators they keep their type."""
     table = trainable("table", 5, 3, dtype="bfloat16", sparse=True, rows_per_example=2.0)
     for params, row in (({}, 3 * 8), ({"staleness": 1}, 3 * 8), ({"sync": False}, 3 * 2)):
-        result = plan("ps", step_of(table), (1, 1), **params)
-        assert result.payload_matrix == ((0, 24 * 3 * 2), (24 * 8 + 24 * (row + 8), 0))
+        planned = plan("ps", step_of(table), (1, 1), **params)
+        assert planned.payload_matrix == ((0, 24 * 3 * 2), (24 * 8 + 24 * (row + 8), 0))
     half = table.model_copy(update={"dtype": "half"})
     assert plan("ps", step_of(half), (1, 1)).payload_matrix[1][0] == 24 * 8 + 24 * (3 * 2 + 8)
 
@@ -142,9 +142,9 @@ def test_a_rule_takes_all_gradients_of_a_worker_in_one_type(other, width):
 
 def test_a_proxy_pulls_once_for_all_replicas():
     """Reads fall from R·S to S per worker; rows of sparse ones are pulled as before."""
-    result = plan("ps", DENSE, (2, 3, 1), local_proxy_variable=True)
-    assert result.payload_matrix == ((0, S, S), (S, 0, 0), (S, 0, 0))
-    assert {n.variable for n in result.nodes if n.proxy} == {"a", "b"}
+    planned = plan("ps", DENSE, (2, 3, 1), local_proxy_variable=True)
+    assert planned.payload_matrix == ((0, S, S), (S, 0, 0), (S, 0, 0))
+    assert {n.variable for n in planned.nodes if n.proxy} == {"a", "b"}
     sparse = [plan("ps", step_of(TABLE), (1, 2), local_proxy_variable=proxy) for proxy in (False, True)]
     assert sparse[0].payload_matrix == sparse[1].payload_matrix
 
@@ -166,10 +166,10 @@ def test_who_waits_for_whom_moves_no_bytes(params):
 
 
 def test_servers_on_all_workers_move_other_hosts_shares_only():
-    result = plan("ps-load-balancing", DENSE, (1, 1))
+    planned = plan("ps-load-balancing", DENSE, (1, 1))
     a, b = 4 * 600, 4 * 400
-    assert result.payload_matrix == ((0, a + b), (a + b, 0))
-    assert result.server_bytes == (2 * a, b)
+    assert planned.payload_matrix == ((0, a + b), (a + b, 0))
+    assert planned.server_bytes == (2 * a, b)
 
 
 def test_state_merged_across_workers_counts_and_random_state_does_not():
@@ -185,33 +185,33 @@ ROW, ID, LENGTH = 4 * 8, 8, 4
 def test_a_sparse_all_gather_sends_padded_rows_ids_and_lengths():
     """In all N(N-1) * max_nnz * (value + index bytes) + lengths."""
     # Shards of 3, 2 and 2 examples: the longest has at most 9 rows.
-    result = plan("all-reduce", step_of(TABLE), (1, 1, 1), batch_size=7, transport="ring")
-    assert result.payload_bytes_per_step == 3 * 2 * (9 * (ROW + ID) + LENGTH)
+    planned = plan("all-reduce", step_of(TABLE), (1, 1, 1), batch_size=7, transport="ring")
+    assert planned.payload_bytes_per_step == 3 * 2 * (9 * (ROW + ID) + LENGTH)
 
 
 def test_the_workers_own_ring_passes_rows_on_as_they_are():
     """Each worker sends those of all but the next one; a worker's replicas bring theirs as one."""
     # At most 9, 6 and 6 rows, and 9 and 12 of the same shards on two workers.
     one, two, three = (n * (ROW + ID) + 2 * 8 for n in (9, 6, 6))
-    result = plan("all-reduce", step_of(TABLE), (1, 1, 1), batch_size=7)
-    assert result.payload_matrix == ((0, one + three, 0), (0, 0, one + two), (two + three, 0, 0))
+    planned = plan("all-reduce", step_of(TABLE), (1, 1, 1), batch_size=7)
+    assert planned.payload_matrix == ((0, one + three, 0), (0, 0, one + two), (two + three, 0, 0))
     for strategy in ("all-reduce", "hierarchical-all-reduce"):
-        result = plan(strategy, step_of(TABLE), (1, 2), batch_size=7)
-        assert result.payload_matrix == ((0, one), (12 * (ROW + ID) + 2 * 8, 0))
+        planned = plan(strategy, step_of(TABLE), (1, 2), batch_size=7)
+        assert planned.payload_matrix == ((0, one), (12 * (ROW + ID) + 2 * 8, 0))
 
 
 def test_a_sparse_hierarchy_gathers_a_workers_rows_as_one():
     # Shards of 2, 2, 2 and 1 examples: 6 on the first worker, which bring at most 18 rows.
-    result = plan("hierarchical-all-reduce", step_of(TABLE), (3, 1), batch_size=7, transport="ring")
-    assert result.payload_bytes_per_step == 2 * (18 * (ROW + ID) + LENGTH)
+    planned = plan("hierarchical-all-reduce", step_of(TABLE), (3, 1), batch_size=7, transport="ring")
+    assert planned.payload_bytes_per_step == 2 * (18 * (ROW + ID) + LENGTH)
 
 
 @pytest.mark.parametrize("period", [1, 3, 8])
 def test_an_average_spreads_its_bytes_over_the_steps_of_its_period(period):
     """`2(N-1)/N * S / k` from each replica on average; variables are dense where gradients are rows."""
-    result = plan("local-sgd", step_of(*DENSE.variables, TABLE), (1, 1, 1), period=period)
+    planned = plan("local-sgd", step_of(*DENSE.variables, TABLE), (1, 1, 1), period=period)
     n_bytes = round(2 * 2 / 3 * (S + TABLE.bytes) / period)
-    assert result.payload_matrix == ((0, n_bytes, 0), (0, 0, n_bytes), (n_bytes, 0, 0))
+    assert planned.payload_matrix == ((0, n_bytes, 0), (0, 0, n_bytes), (n_bytes, 0, 0))
 
 
 def test_what_replicas_add_up_travels_in_every_step():
@@ -223,7 +223,7 @@ def test_merged_rows_are_no_more_than_the_table_has():
     unknown = TABLE.model_copy(update={"rows_per_example": None})
     for transport, lengths in (("ring", LENGTH), ("tcp", 2 * 8)):
         for table, batch_size in ((TABLE, 1000), (unknown, 4)):
-            result = plan(
+            planned = plan(
                 "all-reduce",
                 step_of(table),
                 (1, 1),
@@ -231,21 +231,21 @@ def test_merged_rows_are_no_more_than_the_table_has():
                 transport=transport,
                 merge_rows=True,
             )
-            assert result.payload_bytes_per_step == 2 * (50 * (ROW + ID) + lengths)
+            assert planned.payload_bytes_per_step == 2 * (50 * (ROW + ID) + lengths)
 
 
 def test_a_sparse_parameter_server_sends_rows_that_were_asked_for():
-    result = plan("ps", step_of(TABLE), (1, 1), batch_size=4)
+    planned = plan("ps", step_of(TABLE), (1, 1), batch_size=4)
     rows = 2 * 3
-    assert result.payload_matrix == ((0, rows * ROW), (rows * ID + rows * (ROW + ID), 0))
-    assert result.pull_matrix == ((0, rows * ROW), (0, 0))
+    assert planned.payload_matrix == ((0, rows * ROW), (rows * ID + rows * (ROW + ID), 0))
+    assert planned.pull_matrix == ((0, rows * ROW), (0, 0))
 
 
 def test_values_are_pulled_after_gradients_were_pushed_where_all_wait():
-    result = plan("ps", DENSE, (1, 1, 1))
+    planned = plan("ps", DENSE, (1, 1, 1))
     pulled = (0, S, S), (0, 0, 0), (0, 0, 0)
-    assert result.payload_phases == (((0, 0, 0), (S, 0, 0), (S, 0, 0)), pulled)
-    assert plan("ps", DENSE, (1, 1, 1), sync=False).payload_phases == (result.payload_matrix,)
+    assert planned.payload_phases == (((0, 0, 0), (S, 0, 0), (S, 0, 0)), pulled)
+    assert plan("ps", DENSE, (1, 1, 1), sync=False).payload_phases == (planned.payload_matrix,)
     reduced = plan("all-reduce", DENSE, (1, 1, 1))
     assert reduced.payload_phases == (reduced.payload_matrix, ((0,) * 3,) * 3)
 

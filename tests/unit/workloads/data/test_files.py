@@ -157,7 +157,7 @@ def test_pairs_of_sentences_are_masked(tmp_path: Path) -> None:
     pieces = WordPieces.of_text((word for words in sentences for word in words), 60)
     numbered = [pieces.ids(words) for words in sentences]
     n, sequence = 400, 14
-    result = masked_pairs(
+    pairs = masked_pairs(
         numbered,
         pieces,
         np.random.default_rng(0),
@@ -166,29 +166,29 @@ def test_pairs_of_sentences_are_masked(tmp_path: Path) -> None:
         predictions=3,
         examples=n,
     )
-    tokens, masked = result["tokens"].copy(), result["masked"]
+    tokens, masked = pairs["tokens"].copy(), pairs["masked"]
     at_places = np.take_along_axis(tokens, masked, axis=1)
-    share_masked, share_kept = (at_places == pieces.mask).mean(), (at_places == result["words"]).mean()
+    share_masked, share_kept = (at_places == pieces.mask).mean(), (at_places == pairs["words"]).mean()
     assert 0.75 < share_masked < 0.85
     assert 0.07 < share_kept < 0.16
-    np.put_along_axis(tokens, masked, result["words"], axis=1)
+    np.put_along_axis(tokens, masked, pairs["words"], axis=1)
     following = 0
     for row in range(n):
-        whole = tokens[row, : result["length"][row]].tolist()
+        whole = tokens[row, : pairs["length"][row]].tolist()
         assert whole[0] == pieces.begin
         assert whole[-1] == pieces.separator
         assert whole.count(pieces.separator) == 2
         assert (tokens[row, len(whole) :] == pieces.padding).all()
         middle = whole.index(pieces.separator)
         left, right = whole[1:middle], whole[middle + 1 : -1]
-        assert result["sentences"][row].tolist() == [0] * (middle + 1) + [1] * (len(right) + 1) + [0] * (
+        assert pairs["sentences"][row].tolist() == [0] * (middle + 1) + [1] * (len(right) + 1) + [0] * (
             sequence - len(whole)
         )
         first = next(k for k, ids in enumerate(numbered) if ids[: len(left)] == left)
         assert any(ids[: len(right)] == right for ids in numbered)
-        if result["follows"][row]:
+        if pairs["follows"][row]:
             assert numbered[first + 1][: len(right)] == right
-        following += result["follows"][row]
+        following += pairs["follows"][row]
         assert not {0, middle, len(whole) - 1} & set(masked[row].tolist())
     assert 0.4 < following / n < 0.6
 

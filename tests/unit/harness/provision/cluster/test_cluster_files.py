@@ -57,14 +57,14 @@ def test_pods_mount_their_volumes_alone() -> None:
 
 @pytest.mark.parametrize("name", LAUNCHER)
 def test_machines_have_the_settings_of_all_nodes_and_the_token_in_a_file(name: str) -> None:
-    result = document(name)
-    options = result["docker"]["run_options"]
+    parsed = document(name)
+    options = parsed["docker"]["run_options"]
     variables = dict(
         option.removeprefix("--env=").split("=", 1) for option in options if option.startswith("--env=")
     )
     assert variables.pop("RAY_AUTH_TOKEN_PATH") == "/run/stratbench/token"
     assert variables == NODE_VARIABLES
-    assert result["file_mounts"] == {"/run/stratbench": result["metadata"]["secret"]}
+    assert parsed["file_mounts"] == {"/run/stratbench": parsed["metadata"]["secret"]}
 
 
 def test_pods_have_the_settings_of_all_nodes_and_the_token_in_a_file() -> None:
@@ -80,9 +80,9 @@ def test_pods_have_the_settings_of_all_nodes_and_the_token_in_a_file() -> None:
 
 def test_only_the_head_has_a_port_for_clients_and_no_service_leads_there() -> None:
     for name in LAUNCHER:
-        result = document(name)
-        assert "--ray-client-server-port=10001" in " ".join(result["head_start_ray_commands"])
-        assert "client" not in " ".join(result["worker_start_ray_commands"])
+        parsed = document(name)
+        assert "--ray-client-server-port=10001" in " ".join(parsed["head_start_ray_commands"])
+        assert "client" not in " ".join(parsed["worker_start_ray_commands"])
     spec = document(KUBERAY)["spec"]
     assert spec["headGroupSpec"]["rayStartParams"]["ray-client-server-port"] == "10001"
     assert [port["containerPort"] for port in pods()[0]["containers"][0]["ports"]] == [6379]
@@ -90,9 +90,9 @@ def test_only_the_head_has_a_port_for_clients_and_no_service_leads_there() -> No
 
 
 def test_slices_have_the_hosts_and_chips_of_their_kind() -> None:
-    result = document("tpu-vm.yaml")
-    assert result["metadata"]["slice"] == SLICE.kind
-    assert result["available_node_types"]["slice"]["resources"] == {"TPU": SLICE.chips_per_host}
+    parsed = document("tpu-vm.yaml")
+    assert parsed["metadata"]["slice"] == SLICE.kind
+    assert parsed["available_node_types"]["slice"]["resources"] == {"TPU": SLICE.chips_per_host}
     (group,) = document(KUBERAY)["spec"]["workerGroupSpecs"]
     pod = group["template"]["spec"]
     assert group["numOfHosts"] == SLICE.n_hosts

@@ -31,13 +31,13 @@ def gradients(dtype: type = np.float32) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("rounding", [PLAIN, *VARIATIONS], ids=lambda r: r.name)
 def test_every_rounding_is_the_mean_by_examples_but_for_rounding(rounding: Rounding) -> None:
-    result = gradients()
-    expected = sum(w * g.astype(np.float64) for w, g in zip(WEIGHTS, result, strict=True))
-    values, ids = RoundedSums(rounding).of_boundary(boundary(), [(g, None) for g in result], SHARDS)
+    grads = gradients()
+    expected = sum(w * g.astype(np.float64) for w, g in zip(WEIGHTS, grads, strict=True))
+    values, ids = RoundedSums(rounding).of_boundary(boundary(), [(g, None) for g in grads], SHARDS)
     assert ids is None
     assert values.dtype == np.float32
     np.testing.assert_allclose(values, expected, rtol=8 * np.finfo(np.float32).eps, atol=1e-7)
-    np.testing.assert_array_equal(RoundedSums(rounding).of_all(result, SHARDS, "mean"), values)
+    np.testing.assert_array_equal(RoundedSums(rounding).of_all(grads, SHARDS, "mean"), values)
 
 
 def test_variations_round_differently() -> None:

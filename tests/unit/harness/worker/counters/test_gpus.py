@@ -135,9 +135,9 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
 
 
 def read_one(since_s: float | None = None) -> GpuReading:
-    result = read_gpus(since_s)
-    assert result is not None
-    (reading,) = result.gpus
+    readings = read_gpus(since_s)
+    assert readings is not None
+    (reading,) = readings.gpus
     return reading
 
 
@@ -149,8 +149,8 @@ def test_each_visible_gpu_is_read(
     driver.text = text
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     read_gpus()
-    result = read_gpus()
-    assert result is not None
+    readings = read_gpus()
+    assert readings is not None
     whole = GpuReading(
         uuid="GPU-0",
         joules=2.5,
@@ -165,8 +165,8 @@ def test_each_visible_gpu_is_read(
         sm_mhz=1980,
         memory_mhz=2619,
     )
-    assert [replace(gpu, at_s=0.0) for gpu in result.gpus] == [whole, replace(whole, uuid="GPU-1")]
-    assert result.gpus[0].at_s == pytest.approx(time.time(), abs=60)
+    assert [replace(gpu, at_s=0.0) for gpu in readings.gpus] == [whole, replace(whole, uuid="GPU-1")]
+    assert readings.gpus[0].at_s == pytest.approx(time.time(), abs=60)
     assert driver.starts == 1
 
 
@@ -187,10 +187,10 @@ def test_a_counter_that_wraps_or_is_unknown_to_the_binding_has_its_reason(
     driver.fields[197] = SHORT, 1000
     for name in ("THROUGHPUT_DATA_TX", "COUNT_XMIT_BYTES"):
         monkeypatch.delattr(sys.modules["pynvml"], f"NVML_FI_DEV_NVLINK_{name}")
-    result = read_one()
-    assert (result.pcie_bytes, result.link_bytes, result.joules) == (None, None, 2.5)
-    assert "32 bits" in result.why_no["pcie_bytes"]
-    assert "nvidia-ml-py does not know it" in result.why_no["link_bytes"]
+    reading = read_one()
+    assert (reading.pcie_bytes, reading.link_bytes, reading.joules) == (None, None, 2.5)
+    assert "32 bits" in reading.why_no["pcie_bytes"]
+    assert "nvidia-ml-py does not know it" in reading.why_no["link_bytes"]
 
 
 def test_newer_gpus_count_bytes_of_their_links_under_another_name(driver: Driver) -> None:
@@ -216,9 +216,9 @@ def test_each_figure_that_a_gpu_does_not_count_has_its_reason(
     driver: Driver, function: str, names: set[str]
 ) -> None:
     driver.lacking.add(function)
-    result = read_one(1.0)
-    assert {name for name in GpuReading.__slots__ if getattr(result, name) is None} == names
-    assert result.why_no == dict.fromkeys(names, NOT_SUPPORTED)
+    reading = read_one(1.0)
+    assert {name for name in GpuReading.__slots__ if getattr(reading, name) is None} == names
+    assert reading.why_no == dict.fromkeys(names, NOT_SUPPORTED)
 
 
 def test_what_gpus_are_is_read_once_by_kind(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,9 +279,9 @@ def test_why_nothing_is_known_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_part_of_a_gpu_tells_what_it_can(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-7")
     driver.lacking |= {"energy", "samples", "utilization", "fields", "clock"}
-    result = read_one(1.0)
-    assert (result.uuid, result.own_bytes, result.foreign) == ("MIG-7", 3 << 30, 0.0)
-    assert result.why_no["busy"] == NOT_SUPPORTED
+    reading = read_one(1.0)
+    assert (reading.uuid, reading.own_bytes, reading.foreign) == ("MIG-7", 3 << 30, 0.0)
+    assert reading.why_no["busy"] == NOT_SUPPORTED
 
 
 @contextmanager
@@ -306,20 +306,20 @@ def test_processes_of_this_run_are_no_strangers(
     with program(folder) as pid:
         driver.computing.append((pid, 1 << 30))
         driver.utilization = [(os.getpid(), 60), (pid, 40)]
-        result = read_one(1.0)
-    assert (result.n_foreign, result.foreign) == (n_foreign, foreign)
+        reading = read_one(1.0)
+    assert (reading.n_foreign, reading.foreign) == (n_foreign, foreign)
 
 
 def test_programs_of_another_namespace_are_not_told_apart(driver: Driver) -> None:
     driver.computing = [(STRANGER, 1 << 30)]
-    result = read_one(1.0)
-    assert (result.own_bytes, result.n_foreign, result.foreign, result.has_unlisted) == (
+    reading = read_one(1.0)
+    assert (reading.own_bytes, reading.n_foreign, reading.foreign, reading.has_unlisted) == (
         None,
         None,
         None,
         False,
     )
-    assert all("does not list this process" in result.why_no[name] for name in ("own_bytes", "n_foreign"))
+    assert all("does not list this process" in reading.why_no[name] for name in ("own_bytes", "n_foreign"))
 
 
 @pytest.mark.parametrize(("listed", "n_foreign", "foreign"), [([], 0, 0.0), ([STRANGER + 1], 1, None)])
@@ -329,10 +329,10 @@ def test_a_container_whose_driver_counts_use_by_ids_of_the_host_disturbs_nobody(
     """Seen with driver 560: processes have the container's ids and no bytes, their use the host's ids."""
     driver.computing = [(pid, 0) for pid in (os.getpid(), *listed)]
     driver.utilization = [(STRANGER, 60)]
-    result = read_one(1.0)
-    assert (result.n_foreign, result.foreign, result.has_unlisted) == (n_foreign, foreign, False)
-    assert result.own_bytes is None
-    assert "how much memory" in result.why_no["own_bytes"]
+    reading = read_one(1.0)
+    assert (reading.n_foreign, reading.foreign, reading.has_unlisted) == (n_foreign, foreign, False)
+    assert reading.own_bytes is None
+    assert "how much memory" in reading.why_no["own_bytes"]
 
 
 @pytest.mark.parametrize(
@@ -434,10 +434,10 @@ def disturbed(*windows: Worker) -> Stability:
 def test_steps_of_all_windows_share_what_all_gpus_took() -> None:
     first = of(gpu(1.0)), of(gpu(3.0, pcie_bytes=40, peak_bytes=80))
     second = of(gpu(5.0, uuid="b")), of(gpu(6.0, uuid="b", link_bytes=12))
-    result = used(first, second)
-    assert result is not None
-    assert set(result.why_no) == {"busy"}
-    assert replace(result, why_no={}) == GpuUse(
+    use = used(first, second)
+    assert use is not None
+    assert set(use.why_no) == {"busy"}
+    assert replace(use, why_no={}) == GpuUse(
         n_gpus=2,
         joules_per_step=2 * (2 + 1) / 4,
         own_bytes=100,
@@ -463,27 +463,27 @@ def test_every_figure_that_is_not_known_has_its_reason() -> None:
             "lost",
         ),
     )
-    result = disturbed((of(gpu(1.0)), of(lost)))
-    nulls = {name for name in Stability.__slots__ if "gpu" in name and getattr(result, name) is None}
-    assert result.why_no_gpu == dict.fromkeys(nulls, "lost")
+    disturbance = disturbed((of(gpu(1.0)), of(lost)))
+    nulls = {name for name in Stability.__slots__ if "gpu" in name and getattr(disturbance, name) is None}
+    assert disturbance.why_no_gpu == dict.fromkeys(nulls, "lost")
     assert nulls == {"foreign_gpu", "n_foreign_gpu", "throttled_gpu", "gpu_sm_mhz", "gpu_memory_mhz"}
 
 
 def test_a_gpu_that_is_lost_within_a_window_says_so(driver: Driver) -> None:
     before = read_gpus()
     driver.is_lost = True
-    result = used((before, read_gpus(1.0)))
-    assert result is not None
-    assert result.joules_per_step is None
-    assert result.why_no["joules_per_step"] == result.why_no["busy"] == "NVIDIA's driver says: GPU is lost"
+    use = used((before, read_gpus(1.0)))
+    assert use is not None
+    assert use.joules_per_step is None
+    assert use.why_no["joules_per_step"] == use.why_no["busy"] == "NVIDIA's driver says: GPU is lost"
 
 
 def test_samples_count_by_how_long_they_lay_in_windows() -> None:
     # The first has no known length; the second lies outside by more than its half, the third by less.
     seen = ((8.5, 1.0), (10.3, 0.9), (11.5, 0.4), (12.5, 0.2))
-    result = used((of(gpu(1.0, at_s=10.0)), of(gpu(1.0, at_s=13.0, busy=seen))))
-    assert result is not None
-    assert result.busy == pytest.approx((1.2 * 0.4 + 1.0 * 0.2) / 2.2)
+    use = used((of(gpu(1.0, at_s=10.0)), of(gpu(1.0, at_s=13.0, busy=seen))))
+    assert use is not None
+    assert use.busy == pytest.approx((1.2 * 0.4 + 1.0 * 0.2) / 2.2)
 
 
 def test_a_sample_taken_after_a_short_window_is_found_by_the_next_reading() -> None:
@@ -499,10 +499,10 @@ def test_a_sample_taken_after_a_short_window_is_found_by_the_next_reading() -> N
 
 
 def test_without_a_sample_in_a_window_the_reason_says_what_helps() -> None:
-    result = used((of(gpu(1.0, at_s=10.0)), of(gpu(1.0, at_s=10.1, busy=((9.5, 1.0), (10.4, 1.0))))))
-    assert result is not None
-    assert result.busy is None
-    assert "raise measure.window_s" in result.why_no["busy"]
+    use = used((of(gpu(1.0, at_s=10.0)), of(gpu(1.0, at_s=10.1, busy=((9.5, 1.0), (10.4, 1.0))))))
+    assert use is not None
+    assert use.busy is None
+    assert "raise measure.window_s" in use.why_no["busy"]
 
 
 def test_a_gpu_that_two_workers_share_counts_once() -> None:
@@ -521,10 +521,10 @@ def test_a_gpu_that_two_workers_share_counts_once() -> None:
 
 @pytest.mark.parametrize("after_j", [None, 0.5], ids=["not counted", "driver loaded anew"])
 def test_what_one_gpu_does_not_tell_is_not_made_up(after_j: float | None) -> None:
-    result = used((of(gpu(1.0)), of(gpu(after_j))))
-    assert result is not None
-    assert (result.joules_per_step, result.own_bytes) == (None, 100)
-    assert result.why_no["joules_per_step"]
+    use = used((of(gpu(1.0)), of(gpu(after_j))))
+    assert use is not None
+    assert (use.joules_per_step, use.own_bytes) == (None, 100)
+    assert use.why_no["joules_per_step"]
 
 
 def test_without_gpus_there_is_nothing_and_without_a_driver_a_reason() -> None:
@@ -542,24 +542,28 @@ def test_a_program_that_appears_in_a_window_is_noticed(driver: Driver) -> None:
     assert disturbed(quiet).grade == "steady"
     driver.computing.append((STRANGER, 1 << 30))
     driver.utilization = [(os.getpid(), 50), (STRANGER, 50)]
-    result = disturbed(quiet, (quiet[1], read_at(3.0)))
-    assert (result.n_foreign_gpu, result.foreign_gpu, result.grade) == (1, pytest.approx(0.25), "disturbed")
+    disturbance = disturbed(quiet, (quiet[1], read_at(3.0)))
+    assert (disturbance.n_foreign_gpu, disturbance.foreign_gpu, disturbance.grade) == (
+        1,
+        pytest.approx(0.25),
+        "disturbed",
+    )
 
 
 def test_a_program_whose_use_is_not_known_makes_a_repeat_unsteady(driver: Driver) -> None:
     driver.lacking.add("utilization")
     driver.drawing.append((STRANGER, None))
-    result = disturbed((read_gpus(), read_gpus(1.0)))
-    assert (result.n_foreign_gpu, result.foreign_gpu, result.grade) == (1, None, "unsteady")
-    assert result.why_no_gpu["foreign_gpu"] == NOT_SUPPORTED
+    disturbance = disturbed((read_gpus(), read_gpus(1.0)))
+    assert (disturbance.n_foreign_gpu, disturbance.foreign_gpu, disturbance.grade) == (1, None, "unsteady")
+    assert disturbance.why_no_gpu["foreign_gpu"] == NOT_SUPPORTED
 
 
 def test_memory_that_no_listed_program_holds_is_of_another_one(driver: Driver) -> None:
     quiet = read_gpus()
     driver.used_bytes += 2 << 30
-    result = disturbed((quiet, read_gpus(1.0)))
-    assert (result.n_foreign_gpu, result.foreign_gpu, result.grade) == (1, None, "unsteady")
-    assert "does not list here" in result.why_no_gpu["foreign_gpu"]
+    disturbance = disturbed((quiet, read_gpus(1.0)))
+    assert (disturbance.n_foreign_gpu, disturbance.foreign_gpu, disturbance.grade) == (1, None, "unsteady")
+    assert "does not list here" in disturbance.why_no_gpu["foreign_gpu"]
 
 
 class _OneLoss(StepSession):
@@ -617,10 +621,14 @@ def test_throttled_gpus_are_graded_as_throttled_cores(
     clocks = {"sm_mhz": 1500, "memory_mhz": 2619}
     before = gpu(1.0, at_s=10.0, held_down_s=start, **clocks)
     after = gpu(1.0, at_s=12.0, held_down_s=end, reasons=reasons, n_foreign=0, foreign=0.0, **clocks)
-    result = disturbed((of(before), of(after)))
-    assert result.throttled_gpu == pytest.approx(share)
-    assert (result.gpu_slowdowns, result.grade) == (slowdowns, grade)
-    assert (result.gpu_sm_mhz, result.gpu_memory_mhz, result.why_no_gpu) == (1500.0, 2619.0, {})
+    disturbance = disturbed((of(before), of(after)))
+    assert disturbance.throttled_gpu == pytest.approx(share)
+    assert (disturbance.gpu_slowdowns, disturbance.grade) == (slowdowns, grade)
+    assert (disturbance.gpu_sm_mhz, disturbance.gpu_memory_mhz, disturbance.why_no_gpu) == (
+        1500.0,
+        2619.0,
+        {},
+    )
 
 
 def test_memory_that_is_left_is_known_by_gpu_and_beside_the_hosts(

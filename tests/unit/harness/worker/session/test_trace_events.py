@@ -87,9 +87,9 @@ def trace_of(*steps, moved=(), waits=(), calls=()):
 
 def split_of(trace, *others):
     """Microseconds of computing, communication, copies, host and waiting of the first worker."""
-    result = summary(together([trace, *others]))
-    moved_s = result.transfer_s[0] - result.copy_s[0]
-    parts_s = (result.compute_s[0], moved_s, result.copy_s[0], result.host_s[0], result.wait_s[0])
+    times = summary(together([trace, *others]))
+    moved_s = times.transfer_s[0] - times.copy_s[0]
+    parts_s = (times.compute_s[0], moved_s, times.copy_s[0], times.host_s[0], times.wait_s[0])
     return [1e6 * seconds for seconds in parts_s]
 
 
@@ -149,10 +149,10 @@ def test_a_long_copy_comes_before_kernels_that_follow_each_other():
     for k, kernel in enumerate(kernels):
         step.host(3930 + 15 * k, 14)
         step.kernel(*kernel)
-    result = summary([trace_of(step)])
-    assert result.transfer_s == result.copy_s == (pytest.approx(3.9e-3, rel=0.02),)
-    assert result.compute_s == (pytest.approx(160 * 548e-6, rel=0.02),)
-    assert (result.receiving_s, result.n_transfers, result.received_bytes) == ((0.0,), (0,), None)
+    times = summary([trace_of(step)])
+    assert times.transfer_s == times.copy_s == (pytest.approx(3.9e-3, rel=0.02),)
+    assert times.compute_s == (pytest.approx(160 * 548e-6, rel=0.02),)
+    assert (times.receiving_s, times.n_transfers, times.received_bytes) == ((0.0,), (0,), None)
 
 
 def test_kernels_of_two_streams_count_once():
@@ -236,17 +236,17 @@ def test_a_tensor_from_another_worker_is_made_when_its_kernel_ends():
     node.output.add().tensor_description.allocation_description.requested_bytes = 4
     trace = trace_of(step)
     assert split_of(trace) == close([50, 100, 0, 10, 30])
-    result = summary([trace])
-    assert (result.n_transfers, result.received_bytes) == ((1,), (4,))
+    times = summary([trace])
+    assert (times.n_transfers, times.received_bytes) == ((1,), (4,))
 
 
 def test_operations_of_a_step_without_gpus_compute():
     step = Step()
     step.host(0, 10, device=HOST_CPU)
     step.host(10, 10, op="_Recv", name="r", device=HOST_CPU)
-    result = summary([trace_of(step)])
-    assert result.compute_s == (pytest.approx(20e-6, rel=0.02),)
-    assert (result.copy_s, result.host_s) == (None, None)
+    times = summary([trace_of(step)])
+    assert times.compute_s == (pytest.approx(20e-6, rel=0.02),)
+    assert (times.copy_s, times.host_s) == (None, None)
 
 
 def test_streams_and_launches_have_rows_of_their_own_in_a_file():
@@ -308,5 +308,5 @@ def test_the_split_is_that_of_each_microsecond(kernels, others, sums, copies, la
         step.host(start, length)
     for start, length in waits:
         step.host(start, length, op="QueueDequeueV2", device=HOST_CPU)
-    result = split_of(trace_of(step))
-    assert result == close(expected(_N_US, kernels + others, sums, copies, launches, waits))
+    split = split_of(trace_of(step))
+    assert split == close(expected(_N_US, kernels + others, sums, copies, launches, waits))

@@ -119,8 +119,8 @@ def test_trainables_whose_names_flatten_alike_keep_their_own_slots():
     named = [replace(v, slot_of="a/b") if v.name == "m" else v for v in named]
     named.append(variable("a_b", placeholder=None))
     marks = tuple(replace(m, variable="a/b") for m in step.marks)
-    result = assemble(replace(step, variables=tuple(named), marks=marks))
-    (slot,) = (v for v in result.variables if v.kind == "slot")
+    assembled = assemble(replace(step, variables=tuple(named), marks=marks))
+    (slot,) = (v for v in assembled.variables if v.kind == "slot")
     assert (slot.slot_of, slot.group) == ("a/b", "momentums")
 
 
@@ -204,10 +204,10 @@ def test_forward_values_that_the_update_reads_are_copied_for_it():
         node("more", "AssignSubVariableOp", "w_handle", "scaled2", dtype=FLOAT),
         node("scaled2", "Mul", "g", "shared", T=FLOAT),
     )
-    result = traced(
+    trace = traced(
         shared, *used, variables=[variable("n", trainable=False)], must_run=("step", "slot", "more")
     )
-    step = assemble(replace(result, loss="loss2"))
+    step = assemble(replace(trace, loss="loss2"))
     assert step.graph.by_name["scaled2"].inputs == ("g", "update/shared")
     assert step.graph.by_name["loss2"].inputs == ("loss", "shared")
 

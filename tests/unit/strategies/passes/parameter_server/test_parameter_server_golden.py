@@ -40,6 +40,6 @@ def test_with_one_task_there_is_nothing_to_do(params, name):
     )
     topology = topology_of(plan)
     for rewrite in passes_of(plan, 0):
-        result = rewrite.apply(step, topology)
-        assert rewrite.name != name or result is step
-        step = result
+        rewritten = rewrite.apply(step, topology)
+        assert rewrite.name != name or rewritten is step
+        step = rewritten

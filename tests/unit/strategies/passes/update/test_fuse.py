@@ -85,11 +85,11 @@ def step_of(update, *, targets=("slot", "update"), gradient=(3,), slot=(3,), ext
 
 
 def fused(step):
-    result = FuseUpdates(plan=task_plan()).apply(step, ONE)
-    verify(result.graph)
-    assert set(result.roots()) <= set(result.graph.by_name)
-    assert {name for r in result.regions for name in r.nodes} <= set(result.graph.by_name)
-    return result
+    rewritten = FuseUpdates(plan=task_plan()).apply(step, ONE)
+    verify(rewritten.graph)
+    assert set(rewritten.roots()) <= set(rewritten.graph.by_name)
+    assert {name for r in rewritten.regions for name in r.nodes} <= set(rewritten.graph.by_name)
+    return rewritten
 
 
 def after_gradient(step):
@@ -98,15 +98,15 @@ def after_gradient(step):
 
 
 def test_a_momentum_update_is_one_kernel():
-    result = fused(step_of(MOMENTUM))
-    assert after_gradient(result) == [f"{FUSED}) {{T=float, use_locking=True, use_nesterov=False}}"]
-    assert result.regions[0].targets == result.regions[0].nodes == ("update",)
+    rewritten = fused(step_of(MOMENTUM))
+    assert after_gradient(rewritten) == [f"{FUSED}) {{T=float, use_locking=True, use_nesterov=False}}"]
+    assert rewritten.regions[0].targets == rewritten.regions[0].nodes == ("update",)
 
 
 def test_what_waits_for_the_slot_waits_for_the_kernel():
     logged = MOMENTUM + "\nnorm = L2Loss(new) {T=float}\nlog = Print(norm, ^slot)"
-    result = fused(step_of(logged, extra=("log",)))
-    assert after_gradient(result) == [
+    rewritten = fused(step_of(logged, extra=("log",)))
+    assert after_gradient(rewritten) == [
         f"{FUSED}) {{T=float, use_locking=True, use_nesterov=False}}",
         "new = ReadVariableOp(m, ^update) {dtype=float}",
         "norm = L2Loss(new) {T=float}",
@@ -116,8 +116,8 @@ def test_what_waits_for_the_slot_waits_for_the_kernel():
 
 def test_what_reads_the_slot_before_still_does():
     logged = MOMENTUM + "\nnorm = L2Loss(old) {T=float}\nlog = Print(norm)"
-    result = fused(step_of(logged, extra=("log",)))
-    assert f"{FUSED}, ^old) {{T=float, use_locking=True, use_nesterov=False}}" in after_gradient(result)
+    rewritten = fused(step_of(logged, extra=("log",)))
+    assert f"{FUSED}, ^old) {{T=float, use_locking=True, use_nesterov=False}}" in after_gradient(rewritten)
 
 
 def test_a_kernel_waits_for_what_the_assignments_waited_for():
@@ -125,8 +125,8 @@ def test_a_kernel_waits_for_what_the_assignments_waited_for():
         "(w, new)", "(w, new, ^second)"
     )
     seen = "\nfirst = Print(rate)\nsecond = Print(factor)"
-    result = fused(step_of(seen + ordered, extra=("first",)))
-    assert after_gradient(result)[-1].startswith(f"{FUSED}, ^first, ^second)")
+    rewritten = fused(step_of(seen + ordered, extra=("first",)))
+    assert after_gradient(rewritten)[-1].startswith(f"{FUSED}, ^first, ^second)")
 
 
 NOT_THE_SAME = {
