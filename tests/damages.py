@@ -100,8 +100,8 @@ class Damage:
     """Something that has happened to a folder.
 
     Attributes:
-        words: of which one must be in a line that names it.
-        during: keeps something as long as the command runs.
+        words: words, one of which must be in the line that names the damage.
+        during: context that lasts as long as the command runs.
     """
 
     name: str

@@ -43,8 +43,8 @@ def core_program(
     """A computation of a TensorFlow function.
 
     Args:
-        step: of the handles of its variables; returns a loss and what must have run.
-        static: what it takes besides.
+        step: function of the variables' handles; returns a loss and the operations that must have run.
+        static: further arguments of the step.
     """
     specs = (TensorSpec(dtype=RESOURCE, shape=Shape(())),) * n_arguments
     snippet = trace(step, specs, **static)  # type: ignore[arg-type]
@@ -64,9 +64,9 @@ class Outcome:
     """Results of runs.
 
     Attributes:
-        results: of each run, what was fetched.
-        variables: after each run, by handle.
-        counts: computation → of each replica, by name of what is counted.
+        results: fetched values of each run.
+        variables: values after each run, by handle.
+        counts: computation → counts of each replica, by name.
     """
 
     results: list[list[float]]
@@ -103,9 +103,9 @@ def run(
     """Lower a graph and run its loops.
 
     Args:
-        values: handle → what its variable is before the first run.
-        labels: of computations whose resharding is counted.
-        probe: what is done to the lowered graph before it runs.
+        values: handle → value of its variable before the first run.
+        labels: labels of computations whose resharding is counted.
+        probe: transformation of the lowered graph before it runs.
     """
     probed = probe(lower_computations(graph, members(n_replicas)))
     verify(probed)

@@ -84,7 +84,7 @@ def second_handle(
     """The loop reads a variable by a handle that another node makes.
 
     Args:
-        by: nodes that pass it on before it comes into the loop, by this reference.
+        by: nodes that pass the handle on before the loop, by this reference.
     """
     again = handle("again", (3,), device, shared_name=shared_name)
     return graph_of(loop(), more=[again, *by, enter(ref, "loop/again"), read("loop/again")])

@@ -27,9 +27,9 @@ class LoopVariable:
     """A variable that a computation takes, and how its handle comes into the loop.
 
     Attributes:
-        way: `constant` comes to every iteration directly, `iterated` is a variable of the loop.
-        n_identities: between where it comes in and the executes.
-        shared: one for all replicas, by one handle.
+        way: `constant` for a direct input of every iteration, `iterated` for a variable of the loop.
+        n_identities: number of identities between its entry and the executes.
+        shared: True for a single variable of all replicas, with one handle.
     """
 
     name: str
@@ -46,13 +46,14 @@ class HostLoopGraph:
     """A loop that counts to `n_iterations`, compiles in each iteration and executes once for each replica.
 
     Attributes:
-        n_executes: as many as replicas unless given.
-        n_results: floats that an execute gives; the loop adds the first of each up.
-        readers: names of handles by which the loop reads variables after the executes; it adds norms too.
-        second_handles: the same, by another handle of the variable.
-        metadata: in place of what the other fields say.
+        n_executes: number of executes; as many as replicas by default.
+        n_results: floats that an execute returns; the loop adds up the first of each.
+        readers: names of handles by which the loop reads variables after the executes, and adds up their
+            norms.
+        second_handles: the same, for another handle of the variable.
+        metadata: serialized metadata, in place of that of the other fields.
         waits: nodes that run before it.
-        sources: handle → what the loop takes in its place, in a loop around it.
+        sources: handle → input that replaces it, in a loop around this one.
     """
 
     variables: Sequence[LoopVariable]

@@ -16,8 +16,8 @@ class Nightly:
     Attributes:
         nights: days that have a value; `nights % 7` is 5 or 6 on weekends.
         errors: standard error of each night's logarithm, by its own repeats.
-        steps: first night of each, and what the logarithm changes by.
-        drifts: whether it does.
+        steps: first night of each step, and change of the logarithm.
+        drifts: True if it drifts.
     """
 
     nights: npt.NDArray[np.int64]
@@ -41,11 +41,11 @@ def drawn(
     """Draw a series.
 
     Args:
-        size: of steps, as a share; 5 to 20 % unless given. Up or down by chance.
-        n_after: measured nights from the step on; at least 8 unless given.
+        size: size of steps, as a fraction; 5 to 20 % by default. The direction is random.
+        n_after: measured nights from the step on; at least 8 by default.
         noise: standard deviation of a night's logarithm.
-        is_plain: without weekdays, odd nights and gaps.
-        correlation: of a night with the one before.
+        is_plain: True for a series without weekday effects, odd nights and gaps.
+        correlation: correlation of a night with the one before.
     """
     rng = np.random.default_rng([seed, len(kind)])
     nights = np.arange(n_nights, dtype=np.int64)

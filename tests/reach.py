@@ -14,7 +14,7 @@ def listening(pids: Collection[int], *, seen_by: int) -> set[Address]:
     """Addresses that processes listen on in the network namespace of another one.
 
     Args:
-        seen_by: process id; those in another namespace than its own are not seen.
+        seen_by: process id; addresses in namespaces other than its own are not seen.
     """
     inodes = {inode for pid in pids for inode in _sockets(pid)}
     return {address for inode, address in _listeners(seen_by) if inode in inodes}

@@ -204,12 +204,12 @@ def write_run(
 
     Args:
         path: the run folder, absent or empty.
-        cases: what ran.
+        cases: cases of the run.
         n_repeats: repeats of every case.
-        seed: of the noise.
+        seed: seed of the noise.
         baseline: `compare.baseline` of the experiment.
-        minutes: how much slower a round may be than another; None for cases that took no windows in turn.
-        experiment_name: as the experiment's file says it.
+        minutes: range of rounds' slowdown factors; None for cases without interleaved windows.
+        experiment_name: name in the experiment's file.
     """
     rng = np.random.default_rng(seed)
     images = [digest for digest in dict.fromkeys(case.image_digest for case in cases) if digest]

@@ -61,7 +61,7 @@ def verify_accesses(runs: Sequence[Run]) -> None:
     the next step reads them.
 
     Args:
-        runs: start when others end, so that each takes part once in a step.
+        runs: runs that start when others end, so that each takes part once in a step.
     Raises:
         GraphError: for the first variable with unordered accesses.
     """

@@ -39,7 +39,7 @@ class Case:
     """A captured step, in float64 if not asked otherwise, with all that a check needs; keeps references.
 
     Attributes:
-        capture_verdict: the verdict on the capture in its own types, beside its author's own step.
+        capture_verdict: comparison of the capture with its author's own step, in the captured types.
     """
 
     step: TrainGraph

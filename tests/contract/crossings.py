@@ -20,8 +20,8 @@ class Crossing:
     """A tensor that one task sends to another.
 
     Attributes:
-        source: the node that makes it. variables: what it is read from, as it is or joined with others.
-        n_bytes: None where its shape is not known before.
+        source: node that makes it. variables: variables that it is read from, alone or joined with others.
+        n_bytes: None if its shape is unknown in advance.
     """
 
     sender: int

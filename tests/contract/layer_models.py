@@ -44,7 +44,7 @@ def normalised(*, reduction="mean", synchronized=()):
     """Batch normalisation with and without parameters, of images and rows, and one layer called twice.
 
     Args:
-        synchronized: names of the layers that ask for statistics of all replicas' examples.
+        synchronized: names of the layers with statistics over all replicas' examples.
     """
     layers = keras.layers
 

@@ -31,7 +31,7 @@ def imported(loss: Callable[..., tf.Tensor], *variables: tf.Variable) -> Callabl
     Without the wrapper, tf.function lets nodes wait across the borders of loops, which TensorFlow cannot run.
 
     Args:
-        loss: of rows, and for each variable a function that reads it where it is called.
+        loss: function of rows, and for each variable of a function that reads it where it is called.
     """
     graph_def, names = _built(loss, variables)
 

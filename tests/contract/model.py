@@ -21,8 +21,8 @@ class Model:
 
     Attributes:
         spec: structure of one example. batches: components of each global batch, in the structure's order.
-        owned: the step's variables, for who runs it as it is.
-        own: what its author would run, where `step` only stands for it.
+        owned: variables of the step, to run it as it is.
+        own: step that its author would run, if `step` only stands for it.
     """
 
     step: Any

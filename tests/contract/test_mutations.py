@@ -333,8 +333,8 @@ class TestOneWorkerAfterTheOther:
         """Return if a worker gets through all steps before the other begins, and if its result is right.
 
         Args:
-            late_steps: of the other worker, after which variables are compared.
-            wait_s: for the first worker to get through, if it can.
+            late_steps: steps of the other worker, after which variables are compared.
+            wait_s: seconds for the first worker to get through, if it can.
         """
         with InProcessCluster(programs, case.initial) as cluster, ThreadPoolExecutor(2) as threads:
 

@@ -45,7 +45,7 @@ class Workers:
     """Workers that make steps in threads of their own, each when it is told to.
 
     Attributes:
-        hurried: once set, nobody pauses any more.
+        hurried: event after which nobody pauses any more.
     """
 
     def __init__(self, case: Case, cluster: InProcessCluster) -> None:
@@ -364,7 +364,7 @@ def step_gaps(case: Case, plan, staleness: int, n_rounds: int = 3, wait_s: float
     """Steps by which the first worker leads a second one that pauses after each of its own.
 
     Args:
-        wait_s: for a step more than the staleness allows.
+        wait_s: seconds for a step more than the staleness allows.
     """
     gaps = []
     with workers_of(case, plan) as workers:
@@ -439,7 +439,7 @@ def held_back(case: Case, plan) -> tuple[bool, int, list[int]]:
     """Two workers make three steps while the third stands still; then that one makes its own.
 
     Returns:
-        whether the updates were those of the two alone, what was dropped, and all workers' steps.
+        True if the updates were those of the two alone; number of dropped ones; all workers' steps.
     """
     with workers_of(case, plan) as workers:
         for task in (0, 1):

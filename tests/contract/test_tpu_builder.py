@@ -44,7 +44,7 @@ class Written:
     """A step of a layer, as a person writes it.
 
     Attributes:
-        reduced: what becomes of gradients before the optimizer takes them.
+        reduced: transformation of gradients before the optimizer uses them.
     """
 
     make: Callable

@@ -52,7 +52,7 @@ def training(loss: Loss, *hidden: Any, optimizer: Any = None, **options: Any) ->
     """A step of a small network.
 
     Args:
-        loss: of network, rows, labels and weights.
+        loss: function of network, rows, labels and weights.
     """
     net = keras.Sequential(
         [keras.Input((WIDTH,)), *(hidden or (layers.Dense(8, "relu"),)), layers.Dense(N_CLASSES)]

@@ -40,9 +40,9 @@ class Computation:
     """A replicated computation, with all that is around it.
 
     Attributes:
-        handles: node → the variable and the replica whose handle it gives.
-        fed: placeholder → which component of a batch it is fed with.
-        results: nodes that give each replica's results, then what tells whether it compiled.
+        handles: node → variable and replica of its handle.
+        fed: placeholder → index of the batch component that it is fed with.
+        results: nodes with each replica's results, then the node that reports whether compilation succeeded.
     """
 
     graph: Graph
@@ -144,7 +144,7 @@ def of_ours(step: TrainGraph, names: Sequence[str]) -> Computation:
     """Computation that the pass has built.
 
     Args:
-        names: of the variables.
+        names: names of the variables.
     """
     nodes = step.graph.nodes
     handles = {
@@ -187,8 +187,8 @@ def of_tensorflow(
     """Computation that TensorFlow's builder makes of a step.
 
     Args:
-        step: of the components of a batch; it updates variables and returns the loss.
-        specs: of a replica's components.
+        step: function of the components of a batch; it updates variables and returns the loss.
+        specs: specifications of a replica's components.
     """
 
     def computation(*batch: tf.Tensor) -> tuple[tf.Tensor, tf.Operation]:

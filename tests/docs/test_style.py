@@ -14,7 +14,7 @@ OPEN = ("harness/cli/", "harness/measure/prometheus.py", "harness/pytest_plugin/
 """Files whose names are still to be changed."""
 QUESTIONS = frozenset({"what", "whether", "which", "where", "how", "who", "whose", "as", "of", "by"})
 """Words that begin no docstring."""
-ENTRIES_OPEN = ("harness/cli/", "harness/pytest_plugin/", "harness/verification/", "reports/", "tests/")
+ENTRIES_OPEN = ("harness/cli/", "harness/pytest_plugin/", "harness/verification/", "reports/")
 """Files whose entries of `Args` and `Attributes` are still to be changed."""
 BEGINS_NO_ENTRY = QUESTIONS | {"from", "in", "when"}
 """Words that begin no entry."""

@@ -26,7 +26,7 @@ class Drawn:
     """Loops that run in turn; after each, all variables are read.
 
     Attributes:
-        is_nested: whether the first is in another loop.
+        is_nested: True if the first loop is inside another one.
     """
 
     loops: tuple[HostLoopGraph, ...]

@@ -16,7 +16,7 @@ class ChangedModules(MetaPathFinder):
     """Finder of modules that are changed when they have been imported.
 
     Args:
-        changes: by module.
+        changes: module → function that changes it.
     """
 
     def __init__(self, changes: Mapping[str, Callable[[Any], None]]) -> None:

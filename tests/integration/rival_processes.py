@@ -34,7 +34,7 @@ def started(
 
     Args:
         break_it: a job that makes them compute something else.
-        server: what begins in the place of the plan's own strategy of TensorFlow.
+        server: job that starts in place of the plan's own TensorFlow strategy.
     """
     coordinated = plan.strategy == SERVERS
     n_workers = len(plan.replicas_per_task)

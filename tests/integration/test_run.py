@@ -82,8 +82,8 @@ class Reach:
     """Listening sockets of a run while a worker has a server.
 
     Attributes:
-        inside: as the run sees it. outside: as others on this host see it.
-        answering: addresses with a port of `inside` that took a connection from outside.
+        inside: addresses that the run sees. outside: addresses that others on this host see.
+        answering: addresses with a port of `inside` that accepted a connection from outside.
     """
 
     inside: set[Address]

@@ -32,7 +32,7 @@ class Recorded:
     """A series.
 
     Attributes:
-        values, errors: [n_nights], and standard errors of their logarithms where they are known.
+        values, errors: [n_nights]; errors are standard errors of the logarithms, if known.
     """
 
     workload: str
@@ -52,8 +52,8 @@ class Recorded:
         """First nights of confirmed changes when there are n nights.
 
         Args:
-            order: [n_nights], of the recorded nights; as they were unless given.
-            step: [n_nights], what is added to the logarithms.
+            order: [n_nights], order of the recorded nights; unchanged by default.
+            step: [n_nights], amounts added to the logarithms.
         """
         arange = np.arange(N_NIGHTS) if order is None else np.asarray(order)
         values = self.values[arange] * (1.0 if step is None else np.exp(step))

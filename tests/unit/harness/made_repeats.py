@@ -57,11 +57,11 @@ def plan_of(case: Case) -> Plan:
 
 @dataclass
 class MadeRepeats:
-    """Runs what a tuner asks for.
+    """Runs the repeats that a tuner requests.
 
     Args:
-        rates: of a case's knobs → its rate ÷ the default's, 1 of others.
-        failures: of a case's knobs → fields of its records that are not as usual.
+        rates: parameters of a case → its rate ÷ the default's; 1 for others.
+        failures: parameters of a case → unusual fields of its records.
     """
 
     tuner: Tuner

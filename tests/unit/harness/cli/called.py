@@ -77,7 +77,7 @@ def verified(
     """Answer of `verify` on nine slots, v0 to v8, the last of them nearest to its limit.
 
     Args:
-        wrong: those that are off by 1. noisy: small ones of which nothing can be told.
+        wrong: names of slots that are off by 1. noisy: names of small ones that cannot be judged.
     """
     variables = tuple(
         VariableVerdict(

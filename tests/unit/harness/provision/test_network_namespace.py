@@ -74,10 +74,10 @@ pytestmark = pytest.mark.skipif(REFUSAL is not None, reason=f"{REFUSAL}")
 
 
 class User:
-    """Whoever moves: this user, or another one, who has no privilege.
+    """User that moves: this one, or another one without privileges.
 
     Attributes:
-        base: a folder of theirs.
+        base: a folder of that user.
     """
 
     def __init__(self, uid: int, base: Path) -> None:
@@ -89,10 +89,11 @@ class User:
     def moves(
         self, outside: int = 1, inside: int = 0
     ) -> Iterator[tuple["subprocess.Popen[str]", dict[str, Any]]]:
-        """Start the process and read what it says of itself.
+        """Start the process and read its report about itself.
 
         Args:
-            outside: a port of this namespace that it tries. inside: where it listens in its own, 0 for any.
+            outside: port of this namespace that it tries to reach. inside: port that it listens on in its
+                own, 0 for any.
         """
         command = [sys.executable, "-c", MOVES, str(outside), str(inside), str(self.base)]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

@@ -42,14 +42,14 @@ cluster: {workers: 2}
 
 
 class Bisection:
-    """A history whose `ps` has got slower, and what its commits do.
+    """A history whose `ps` has become slower, and the effects of its commits.
 
     Attributes:
-        commits: of the night before first, of the first slow night last.
+        commits: commits, with the night before first, and the first slow night last.
         asked: numbers of the commits that were run.
-        problems: number of a commit → why it does not run. OutOfTimeError where None.
+        problems: number of a commit → reason why it does not run; OutOfTimeError for None.
         failing: numbers of commits that run, but at which the case has no result.
-        without_baseline: the same of the baseline.
+        without_baseline: numbers of commits at which the baseline has no result.
     """
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
