@@ -223,7 +223,7 @@ def require_last_batch(n_examples: int, plan: Plan, facts: CapturedWorkload) -> 
     Args:
         facts: facts about the captured step.
     Raises:
-        UsageError: they cannot; the message says what to change.
+        UsageError: the step or the plan cannot take it; the message says what to change.
     """
     topology = topology_of(plan)
     least = topology.n_shards

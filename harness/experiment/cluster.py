@@ -150,7 +150,7 @@ class Cluster(Connection):
         """Refuse impossible and contradictory settings.
 
         Raises:
-            UsageError: for the first of them.
+            UsageError: for the first such setting.
         """
         self._require_devices()
         if self.share_gpus:

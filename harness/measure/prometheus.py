@@ -381,7 +381,7 @@ def listen(port: int) -> socket.socket:
     """Listen on a port of this host's loopback.
 
     Raises:
-        UsageError: the port cannot be had.
+        UsageError: the port is taken or not allowed.
     """
     try:
         return socket.create_server((_HOST, port))

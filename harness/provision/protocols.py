@@ -154,7 +154,7 @@ class Provider(Protocol):
         """Check, before any start, that such workers can run here.
 
         Raises:
-            ProvisionError: they cannot.
+            ProvisionError: such workers cannot run here; the message says why.
         """
 
     def start(

@@ -47,7 +47,7 @@ def require_checksum(document: Mapping[str, JsonValue]) -> None:
     """Refuse a document that should have a checksum, but has none.
 
     Raises:
-        StoreError: it has none.
+        StoreError: the document has none.
     """
     if CHECKSUM not in document:
         raise StoreError(f"must be given, got nothing; {_CHANGED}", field=CHECKSUM)

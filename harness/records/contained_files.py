@@ -169,7 +169,7 @@ def require_plain(folder: Path) -> None:
     """Refuse a folder that contains anything but folders and regular files, at any depth.
 
     Raises:
-        StoreError: it does. OSError: a folder cannot be read.
+        StoreError: it contains something else. OSError: a folder cannot be read.
     """
     for path in sorted(folder.iterdir()):
         facts = path.lstat()

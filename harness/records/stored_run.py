@@ -95,7 +95,7 @@ class StoredRun:
         """Names of the logs of one record's repeat that are not empty, in the order of last writing.
 
         Raises:
-            StoreError: the folder is not one of the run folder.
+            StoreError: the folder is not inside the run folder.
         """
         try:
             names = written_files(self.path, CASES, record.case, str(record.repeat))
@@ -202,7 +202,7 @@ def require_run(path: Path) -> None:
     """Require the folder of a run.
 
     Raises:
-        StoreError: it is not one.
+        StoreError: the folder is not one of a run.
     """
     if not (path / RUN_FILE).is_file():
         why = f"no {RUN_FILE} in it" if path.is_dir() else "no such folder"

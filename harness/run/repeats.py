@@ -295,7 +295,7 @@ def _refuse_one_mistake(errors: Sequence[CaseError]) -> None:
     """Refuse a run in which all cases, except skipped ones, fail for the same mistake of the user.
 
     Raises:
-        UsageError: they do.
+        UsageError: all of these cases fail for that mistake.
     """
     failures = [error for error in errors if error.kind != UNSUPPORTED]
     if failures and {(error.kind, str(error)) for error in failures} == {(USER_ERROR, str(failures[0]))}:
@@ -322,7 +322,7 @@ def require_evaluation(capture: Capture, case: Case, measure: Measure) -> None:
     """Refuse a workload without an evaluation, if the experiment asks for one.
 
     Raises:
-        CaseError: it has none.
+        CaseError: the workload has no `evaluate`.
     """
     if measure.evaluate and not capture.facts.evaluates:
         raise CaseError(

@@ -151,7 +151,7 @@ def require_nodes(shape: ClusterShape) -> None:
     """Require the resources of a run's workers in the connected cluster.
 
     Raises:
-        ProvisionError: it has too little.
+        ProvisionError: the cluster has too little.
     """
     if shape.connection.slice is None:
         require_room(ray.nodes(), shape)

@@ -139,7 +139,7 @@ def require_room(nodes: Sequence[Mapping[str, Any]], shape: ClusterShape) -> Non
     Args:
         nodes: nodes as `ray.nodes` describes them.
     Raises:
-        ProvisionError: it has too little.
+        ProvisionError: the cluster has too little.
     """
     wanted = resources_of(shape)
     alive = [node for node in nodes if node["Alive"]]

@@ -185,7 +185,7 @@ class ContainerHosts(Hosts):
         """Wait until a restarting engine answers again.
 
         Raises:
-            ProvisionError: it does not come back.
+            ProvisionError: the engine still does not answer.
         """
         limit_s = time.monotonic() + _ENGINE_BACK_S
         while True:

@@ -36,7 +36,7 @@ def connect(
         is_up: returns False once Ray has ended, and waiting is pointless. wait_s: longest wait.
         way_out: instruction for the user if the server rejects this process.
     Raises:
-        ProvisionError: it does not answer.
+        ProvisionError: the head does not answer, or rejects this process.
     """
     started_s = time.monotonic()
     probed = _probe_address(address)

@@ -34,7 +34,7 @@ class RayCluster:
     """Workers as actors of the connected Ray instance.
 
     Args:
-        seats: one for each worker.
+        seats: seat of each worker.
         hosts: hosts of the workers.
         scratch: folder that all workers see.
         facts: returns current facts about the workers; notes on forks and `provision_s` are added to them.

@@ -89,7 +89,7 @@ class ForkedProcess:
         """Wait until an answer begins or the socket closes; a stopped process gets less time.
 
         Raises:
-            TimeoutError: it does not answer.
+            TimeoutError: the process did not answer in time.
         """
         halted_s = 0.0
         while True:

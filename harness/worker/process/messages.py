@@ -172,8 +172,8 @@ def send_message(channel: socket.socket, payload: bytes, *, deadline_s: float | 
     Args:
         deadline_s: time on `time.monotonic()`; None waits forever.
     Raises:
-        ChannelClosedError: the other end is gone.
-        TimeoutError: it did not take the message in time.
+        ChannelClosedError: the other end is closed.
+        TimeoutError: the receiver did not accept the message in time.
     """
     _set_timeout(channel, deadline_s)
     try:

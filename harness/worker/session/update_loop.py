@@ -46,7 +46,7 @@ class UpdateLoop:
 
         Raises:
             Exception: the failure of an update.
-            TimeoutError: they used fewer.
+            TimeoutError: updates have used fewer after the time limit.
         """
         with self._changed:
             settled = self._changed.wait_for(
