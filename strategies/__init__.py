@@ -1,4 +1,4 @@
-"""Capture a training step, rewrite its graph for a strategy, and say what each strategy costs.
+"""Capture a training step, rewrite its graph for a strategy, and predict each strategy's traffic.
 
 Everything that a user's own strategy needs is exported here; importing it never imports TensorFlow.
 """

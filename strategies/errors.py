@@ -1,4 +1,4 @@
-"""Errors of strategies: one line that names the thing, the rule, what was received and the way out."""
+"""Errors of strategies: one line with the subject, the rule, the received value and advice."""
 
 import difflib
 from collections.abc import Iterable, Sequence

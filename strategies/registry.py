@@ -320,7 +320,7 @@ def make_plan(name: str, params: Params | None, step: StepSummary, topology: Top
 
 
 MOST_COMBINATIONS = 1_000
-"""Each is planned before any is measured."""
+"""Limit, because every combination is planned before any is measured."""
 
 
 def alternatives(strategy: Strategy, fixed: Params) -> tuple[Params, ...]:

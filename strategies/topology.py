@@ -102,7 +102,7 @@ class Topology:
 
     @property
     def nccl_mistake(self) -> tuple[str, str] | None:
-        """Need of NCCL that these replicas lack, and their state instead; None if NCCL can sum."""
+        """Requirement of NCCL that these replicas do not meet, and their state; None if NCCL can sum."""
         if self.device != "gpu":
             return "GPUs", f"device {self.device}"
         if self.shares_devices:

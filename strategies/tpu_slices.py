@@ -1,4 +1,4 @@
-"""TPU slices by name, such as v4:2x2x2: published generations, chips and links, least times of collectives.
+"""TPU slices by name, such as v4:2x2x2: published chips and links, and lower bounds of collectives' times.
 
 Each figure names its source. The reduce-scatter and all-gather of a sharded update are the two halves of an
 all-reduce and together take as long. It saves no byte on the links, but memory of slots and work of updates,
@@ -41,7 +41,7 @@ class Torus:
 
     @property
     def links_in_use(self) -> int:
-        """Fewest links of any chip, C."""
+        """Smallest number of links of a chip, C."""
         return sum(1 + wraps for length, wraps in self._axes if length > 1)
 
     def reduce_scatter_s(self, n_bytes: float) -> float:
@@ -64,7 +64,7 @@ class Torus:
         return self.reduce_scatter_s(n_bytes)
 
     def all_reduce_s(self, n_bytes: float) -> float:
-        """Seconds of a reduce-scatter and an all-gather after it."""
+        """Seconds of a reduce-scatter followed by an all-gather."""
         return 2 * self.reduce_scatter_s(n_bytes)
 
     @property

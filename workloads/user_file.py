@@ -61,7 +61,7 @@ class Maker:
         """Run the file and return the call of the maker, which may be made several times.
 
         Raises:
-            WorkloadError: see `make`; the call raises the rest.
+            WorkloadError: see `make`; errors of the maker are raised by the call.
         """
         maker = self._maker_in(_load(self.path, self.kind))
         values = self._arguments(maker, params)
@@ -264,7 +264,7 @@ def check_workload(returned: object, *, where: str) -> Workload:
         where: begins the error line.
 
     Raises:
-        WorkloadError: that names the attribute which is missing or of the wrong type.
+        WorkloadError: an attribute is missing or has the wrong type; the message names it.
     """
     rules: dict[str, tuple[Callable[[object], bool], str]] = {
         "name": (_is_name, "a text that is not empty"),

@@ -245,7 +245,7 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """A body that has been walked through: what comes before its results, and what these name."""
+    """Result of walking through a body: events before its results, and variables that these name."""
 
     results: list[Events]
     handles: list[str | None]

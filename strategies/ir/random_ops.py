@@ -61,22 +61,22 @@ _STATELESS_OPS = (
 
 
 def is_random_op(op: str) -> bool:
-    """Return True if an op draws from a state, its own or a generator's."""
+    """True if an op draws from a state, its own or a generator's."""
     return op.startswith(_GENERATOR_OPS) or _is_seeded_op(op)
 
 
 def draws_from_op(node: Node) -> bool:
-    """Return True if a node draws from a state of its own."""
+    """True if a node draws from a state of its own."""
     return _is_seeded_op(node.op)
 
 
 def draws(graph: Graph, node: Node) -> bool:
-    """Return True if a node, or a function that it calls, draws from a state."""
+    """True if a node, or a function that it calls, draws from a state."""
     return any(is_random_op(op) for op in _ops(graph, node))
 
 
 def moves_generator(graph: Graph, node: Node) -> bool:
-    """Return True if a node, or a function that it calls, draws from a generator's variable."""
+    """True if a node, or a function that it calls, draws from a generator's variable."""
     return any(op.startswith(_GENERATOR_OPS) for op in _ops(graph, node))
 
 
@@ -109,17 +109,17 @@ def _passes_values(node: Node) -> bool:
 
 
 def draws_statelessly(graph: Graph, node: Node) -> bool:
-    """Return True if a node, or a function that it calls, draws from a given seed."""
+    """True if a node, or a function that it calls, draws from a given seed."""
     return any(op.startswith(_STATELESS_OPS) for op in _ops(graph, node))
 
 
 def draws_at_random(graph: Graph) -> bool:
-    """Return True if any node of a graph draws random numbers."""
+    """True if any node of a graph draws random numbers."""
     return any(draws(graph, node) or draws_statelessly(graph, node) for node in graph.nodes)
 
 
 def draws_from_ops(graph: Graph) -> bool:
-    """Return True if any node draws from an operation's own state, which ends with its session."""
+    """True if any node draws from an operation's own state, which ends with its session."""
     return any(_is_seeded_op(op) for node in graph.nodes for op in _ops(graph, node))
 
 
@@ -142,7 +142,7 @@ def reseed(graph: Graph, rank: int) -> Graph:
     """Mix the rank into seeds of stateful random ops, in functions too; ops without a seed stay.
 
     Returns:
-        the same object for rank 0 and for a graph without such ops.
+        The graph with new seeds; the same object for rank 0 and for a graph without such ops.
     """
     if rank == 0:
         return graph
@@ -177,10 +177,10 @@ def _reseeded(node: Node, rank: int, renamed: Mapping[str, str]) -> Node:
 
 
 def require_seeds_of_variables(graph: Graph) -> None:
-    """Refuse ops with seeds of their own, by which replicas of one program would draw alike.
+    """Refuse ops with their own seeds, with which replicas of one program would draw the same numbers.
 
     Raises:
-        UnsupportedError: there are any.
+        UnsupportedError: the graph has such ops.
     """
     if reseed(graph, 1) is not graph:
         raise UnsupportedError(

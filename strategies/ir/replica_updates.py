@@ -1,4 +1,4 @@
-"""Nodes before, in and after updates, where replicas own variables or share them."""
+"""Nodes before, in and after updates, for variables that replicas own or share."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -54,7 +54,7 @@ _READERS = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "V
 
 
 def prior_reads(step: TrainGraph, variables: Collection[Variable]) -> dict[str, tuple[str, ...]]:
-    """Handle → its readers, of variables that are read before their updates only.
+    """Handle → its readers, for variables that are read only before their updates.
 
     Variables whose handle goes to other nodes, such as a loop that writes it, are left out.
     """

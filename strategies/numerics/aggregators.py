@@ -66,7 +66,7 @@ def aggregate(
         state: state after the previous step, initially zeros.
         shares: each worker's share of the examples; only the plain mean weights by it.
     Raises:
-        tf.errors.InvalidArgumentError: when the graph runs and too few contributions are finite.
+        tf.errors.InvalidArgumentError: in a run of the graph with too few finite contributions.
     """
     finite = finite_vectors(vectors)
     n_finite, least = tf.math.count_nonzero(finite, dtype=tf.int32), aggregation.least_finite

@@ -31,7 +31,7 @@ from strategies.ir.variable import Variable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sorted:
-    """Results that a shard has before any assignment, and names of the later ones."""
+    """Results that a shard computes before any assignment, and names of the later ones."""
 
     loss: str
     own: tuple[Result, ...]
@@ -58,7 +58,7 @@ def sort_results(graph: Graph, traced: TracedStep, access: Mapping[str, Access])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """Marked statistics, and layer → why its statistics stay its shard's."""
+    """Marked statistics, and layer → reason why its statistics stay local to a shard."""
 
     marked: tuple[Statistic, ...]
     own: Mapping[str, str]

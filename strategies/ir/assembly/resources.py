@@ -1,4 +1,4 @@
-"""Resources in place of placeholders of a trace, and row lookups in place of whole reads."""
+"""Replace placeholders of a trace by resources, and whole reads by row lookups."""
 
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence

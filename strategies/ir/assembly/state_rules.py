@@ -124,7 +124,7 @@ def _seed_word(
     seeding: Container[str],
     known: dict[str, frozenset[int]],
 ) -> int | None:
-    """A generator's key comes last, Keras's seed first."""
+    """Index of the seed word: last in a generator's state, first in Keras's."""
     dims = v.shape.dims
     if v.dtype not in _SEEDS or dims is None or dims not in ((2,), (3,)):
         return None
@@ -188,7 +188,7 @@ def _counts_of_updates(
     rules: Mapping[str, Rule],
     from_batch: set[str],
 ) -> dict[str, Rule]:
-    """Counts beside totals that updates add to, in one name scope, as a Keras `Mean` of gradients has."""
+    """Rules of counts beside totals to which updates add, in one name scope, as in Keras's `Mean`."""
     scopes: dict[str, list[TracedVariable]] = {}
     for v in variables:
         scopes.setdefault(v.name.rpartition("/")[0], []).append(v)
@@ -211,7 +211,7 @@ def _counts_of_means(
     handles: Mapping[str, str],
     rules: Mapping[str, Rule],
 ) -> dict[str, Rule]:
-    """Divisors of sums are sums as well, though their additions never change."""
+    """Rules of divisors of sums: they are sums as well, although their additions never change."""
     read_sums = {
         read for name, rule in rules.items() if rule == "sum" for read in parts.uses[handles[name]].reads
     }

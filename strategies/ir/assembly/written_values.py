@@ -1,4 +1,4 @@
-"""Forward reads after assignments of a step take the assigned value as a tensor.
+"""Forward reads after an assignment in the same step use the assigned value as a tensor.
 
 SpectralNormalization divides a kernel before it uses it, metrics read their totals, a target network follows
 before it is asked. With the value as a tensor, the assignment can join the update or cross a boundary.
@@ -115,7 +115,7 @@ def waiting_elsewhere(node: Node, instead: Mapping[str, str]) -> Node:
 
 
 def is_assignment(node: Node) -> bool:
-    """Return True if a node only assigns one variable or adds to it."""
+    """True if a node only assigns one variable or adds to it."""
     return node.op == "AssignVariableOp" or node.op in ADDITIONS
 
 

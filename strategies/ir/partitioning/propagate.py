@@ -1,4 +1,4 @@
-"""Propagation of cut variables through updates, and what an update reads of others, which must stay whole."""
+"""Propagation of cut variables through updates; values that an update reads of others stay whole."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -281,7 +281,7 @@ class UpdateReach:
     readers: Mapping[str, Sequence[str]]
 
     def parts_apart(self, propagated: Spread) -> frozenset[str]:
-        """Trainables whose parts need nothing of each other's updates.
+        """Trainables whose parts do not depend on each other's updates.
 
         A reduction over a whole gradient that all updates read is available to all replicas.
         """

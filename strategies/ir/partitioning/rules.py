@@ -64,12 +64,12 @@ class Operands:
 
     @property
     def length(self) -> tuple[int, ...]:
-        """The owner's length along axis 0."""
+        """Length of the owner along axis 0."""
         return self.tables[self.owner][0][:1]
 
     @property
     def has_scalars_besides(self) -> bool:
-        """All whole inputs are scalars, or of unknown shape."""
+        """True if all whole inputs are scalars, or of unknown shape."""
         return all(f.shape in (None, ()) for f in self.facts if f.kind is FactKind.WHOLE)
 
     def refused(self, reason: str) -> NotLocalError:
@@ -82,12 +82,12 @@ class Operands:
         axis: int = 0,
         swaps: Mapping[int, Swap] | None = None,
     ) -> RuleOutcome:
-        """One output per part."""
+        """Outcome of an operation with one output per part."""
         fact = Fact(kind=kind, shape=shape, axis=axis, variable=self.owner)
         return RuleOutcome(outputs=(fact,), variable=self.owner, swaps=swaps or {})
 
     def slice(self, k: int, axis: int) -> Swap:
-        """The part's range of a whole input."""
+        """Swap for the part's range of a whole input."""
         attrs = self.node.attrs
         is_condition = self.node.op in ("SelectV2", "Select") and k == 0
         is_bool = is_condition or self.node.op in ("LogicalAnd", "LogicalOr")
@@ -161,7 +161,7 @@ def _update_rows(x: Operands) -> RuleOutcome | None:
 
 
 def _elementwise(x: Operands) -> RuleOutcome | None:
-    """Ranges of one length, and whole tensors that are broadcast or sliced along the axis."""
+    """Elementwise ops on ranges of one length, and on whole tensors that are broadcast or sliced."""
     owner_of(x.facts)
     shape = broadcast([f.shape for f in x.facts])
     if shape is None:
@@ -189,7 +189,7 @@ def _elementwise(x: Operands) -> RuleOutcome | None:
 
 
 def _is_one(fact: Fact, rank: int) -> bool:
-    """Return True if a whole tensor is broadcast along axis 0 of a tensor of this rank."""
+    """True if a whole tensor is broadcast along axis 0 of a tensor of this rank."""
     return fact.shape is not None and (len(fact.shape) < rank or fact.shape[0] == 1)
 
 
@@ -215,7 +215,7 @@ def _select(x: Operands) -> RuleOutcome | None:
 
 
 def _reduction(x: Operands) -> RuleOutcome | None:
-    """Over the axis of the parts: theirs combined. Over others: each part's own."""
+    """Reductions: over the cut axis parts' results are combined, over other axes each part has its own."""
     owner = x.owner
     tensor, axes = x.facts
     if tensor.kind not in (FactKind.SPLIT, FactKind.ROWS) or tensor.shape is None:
@@ -288,7 +288,7 @@ def _where(x: Operands) -> RuleOutcome | None:
 
 
 def _pack(x: Operands) -> RuleOutcome | None:
-    """A shape; its further dimensions are whole."""
+    """Packed shapes, whose other dimensions are whole."""
     first, *others = x.facts
     kinds = {FactKind.COUNT: FactKind.COUNT_SHAPE, FactKind.LENGTH: FactKind.LENGTH_SHAPE}
     if first.kind not in kinds or any(f.kind is not FactKind.WHOLE or not f.values for f in others):
@@ -307,7 +307,7 @@ def _fill(x: Operands) -> RuleOutcome | None:
 
 
 def _scatter(x: Operands) -> RuleOutcome | None:
-    """Rows at their ids in a tensor of zeros."""
+    """Scatter of rows into a tensor of zeros."""
     ids, rows, shape = x.facts
     length = x.length
     is_dense = shape.kind is FactKind.LENGTH_SHAPE and (shape.shape or ())[:1] == length
