@@ -70,14 +70,14 @@ def test_a_replica_has_its_share_of_the_slots(case, replicas):
 def test_a_replica_has_its_share_of_variables_and_slots(case, replicas):
     plan = case.plan("fully-sharded", replicas, min_bytes=1)
     n, everything = sum(replicas), of_slots(case) + of_a_copy(case)
-    held = held_bytes(case, plan)
+    bytes_by_task = held_bytes(case, plan)
     # Adam's count of steps and its rate are for all updates, and every replica has them.
     common = bytes_of(v for v in case.step.variables if v.kind == "slot" and v.slot_of is None)
     common += bytes_of(v for v in case.step.variables if v.kind == "state")
-    assert sum(held) == everything + (n - 1) * common
+    assert sum(bytes_by_task) == everything + (n - 1) * common
     # A row or column is not divided; the widest has 16 elements, and Adam two slots beside the variable.
     undivided = 3 * 16 * 8
-    for n_local, n_bytes in zip(replicas, held, strict=True):
+    for n_local, n_bytes in zip(replicas, bytes_by_task, strict=True):
         assert abs(n_bytes - n_local * common - (everything - common) * n_local / n) <= n_local * undivided
     whole = case.plan("all-reduce", replicas).worker_bytes
     assert plan.worker_bytes <= whole // n + undivided // 2 + common
