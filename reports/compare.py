@@ -171,7 +171,16 @@ def _compared(
             row = row_with_files(run, row, records, usable[name], left_out, most_lines=most_plan_lines)
         steps = () if shown_steps is None else shown_steps.of(run, usable[name], left_out)
         rows.append(replace(row, steps=steps, is_baseline=name == baseline))
-    rows.sort(key=lambda row: (row.status != "ok", -contrasts.standing(row.strategy, baseline), row.strategy))
+    rows.sort(
+        key=lambda row: (
+            row.status != "ok",
+            # The speed limit is no competitor, although it is the fastest.
+            row.mark.kind == "control",
+            not row.mark.proven,
+            -contrasts.standing(row.strategy, baseline),
+            row.strategy,
+        )
+    )
     places = ranks(rows, contrasts)
     rows = [replace(row, rank=places.get(row.strategy)) for row in rows]
     methods = [r.method for records in cases.values() for r in records if r.method]

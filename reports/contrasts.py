@@ -1,8 +1,8 @@
-"""How the strategies of a table stand against each other, and which of them the repeats tell apart.
+"""Ratios between the strategies of a table, and their significance.
 
 p is adjusted over all pairs of the table. A permutation of few repeats has a smallest p, such as 2 in 256 of
-eight pairs. Where that is above the significance ÷ the number of tests, it would hide a single difference
-however large, and p is that of t instead; numbers of repeats and of tests alone decide which it is.
+eight pairs. If that is above the significance ÷ the number of tests, no difference could be significant, and
+p is that of t instead. The numbers of repeats and tests alone decide which test is used.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Contrasts:
     """Ratios of rates between the strategies of one table.
 
     Args:
-        usable: strategy → the records of it that have a rate.
-        prices: strategy → what it costs by the hour; ratios are then those of examples per price.
+        usable: strategy → its records with a rate.
+        prices: strategy → price per hour; ratios are then those of examples per price.
     """
 
     usable: Mapping[str, Sequence[Record]]
@@ -44,7 +44,7 @@ class Contrasts:
         return lead.by_t()
 
     def _alone(self, first: str, second: str) -> Ratio | None:
-        """The same with the p that the pair has alone."""
+        """Ratio of a pair with its p before any adjustment."""
         key = (first, second)
         if key not in self._known:
             turned = self._known.get((second, first))
@@ -60,35 +60,35 @@ class Contrasts:
         return self._known[key]
 
     def per_price(self, prices: Mapping[str, float]) -> Contrasts:
-        """Ratios of examples per price between the strategies that have one, held to the same tests.
+        """Ratios of examples per price between the strategies with a price, by the same tests.
 
         Args:
-            prices: strategy → what it costs by the hour, above 0.
+            prices: strategy → price per hour, above 0.
         """
         if len(set(prices.values())) == 1 and set(prices) == set(self.usable):
-            # Where all cost the same, ratios are those of the rates.
+            # With equal prices, ratios are those of the rates.
             return self
         return Contrasts({name: self.usable.get(name, ()) for name in prices}, prices)
 
     def price_of(self, name: str) -> float:
-        """What a rate is divided by; 1 where it is the rate itself that counts."""
+        """Price by which a rate is divided, or 1."""
         return self.prices.get(name, 1.0)
 
     def p_of(self, first: str, second: str) -> float | None:
-        """The p of two strategies being alike, adjusted over the table; None without a test."""
+        """Adjusted p of two strategies being equal; None without a test."""
         known = self._adjusted_p()
         return known.get((first, second), known.get((second, first)))
 
     @property
     def n_tests(self) -> int:
-        """Pairs of the table that have a test, over which p is adjusted; at least 1."""
+        """Number of pairs with a test, over which p is adjusted; at least 1."""
         if self._n_tests is None:
             alone = [self._alone(*pair) for pair in itertools.combinations(self.usable, 2)]
             self._n_tests = max(1, sum(lead is not None and lead.p_value is not None for lead in alone))
         return self._n_tests
 
     def _adjusted_p(self) -> dict[tuple[str, str], float]:
-        """Pair → its adjusted p, for all pairs of the table that have a test."""
+        """Pair → its adjusted p, for all pairs with a test."""
         if self._adjusted is None:
             leads = {pair: self.of(*pair) for pair in itertools.combinations(self.usable, 2)}
             tested = {pair: lead.p_value for pair, lead in leads.items() if lead and lead.p_value is not None}
@@ -96,14 +96,14 @@ class Contrasts:
         return self._adjusted
 
     def ahead(self, first: str, second: str) -> bool:
-        """Whether the repeats show that one strategy is faster than another."""
+        """True if one strategy is significantly faster than another."""
         lead, p = self.of(first, second), self.p_of(first, second)
         if lead is None or lead.interval is None:
             return False
         return lead.interval.low > 1.0 and (p is None or p <= SIGNIFICANCE)
 
     def standing(self, name: str, baseline: str | None) -> float:
-        """What strategies are ordered by: the ratio to the baseline, or the rate where there is none."""
+        """Figure by which strategies are sorted: the ratio to the baseline, or the rate without one."""
         if baseline is None:
             rates = rates_of(self.usable[name])
             return math.exp(fmean(map(math.log, rates))) if rates else 0.0
@@ -112,10 +112,10 @@ class Contrasts:
 
 
 def rate_ratio(records: Sequence[Record], others: Sequence[Record], *, times: float = 1.0) -> Ratio | None:
-    """The rate of one case over that of another, within rounds if they took these together; None without.
+    """Ratio of the rates of two cases, formed within common rounds if there are any; None without a rate.
 
     Args:
-        times: what the ratio is multiplied by before it is held against 1, such as one of prices.
+        times: factor of the ratio, such as a ratio of prices.
     """
     confidence = SEQUENTIAL_CONFIDENCE if _is_sequential([*records, *others]) else CONFIDENCE
     pairs = paired_ratios(records, others)

@@ -1,56 +1,77 @@
-"""Equivalence mark of a case: its words, its symbol, and an explanation."""
+"""Marks: the one table of their symbols, words and colours, and the mark of a case with its explanation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from harness.records.outcome import Equivalence
 from harness.records.record import Record
-from reports.quantities import error
+from reports.quantities import MISSING, error
 from reports.rows.evidence import Mark, MarkKind
 from reports.rows.row import Row
 
-WORDS: dict[MarkKind, str] = {
-    "equivalent": "equivalent",
-    "not-equivalent": "not equivalent",
-    "within-bound": "within bound",
-    "beyond-bound": "beyond bound",
-    "undecidable": "undecidable",
-    "control": "control",
-    "twin": "A/A copy",
-    "not-checked": "not checked",
-    "statistical": "not compared",
-    "reference": "one device",
-}
 
-SYMBOLS: dict[MarkKind, str] = {
-    "equivalent": "✓",
-    "not-equivalent": "✗",
-    "within-bound": "≈",
-    "beyond-bound": "✗",
-    "undecidable": "?",
-    "control": "\N{EN DASH}",
-    "twin": "\N{EN DASH}",
-    "not-checked": "\N{EN DASH}",
-    "statistical": "\N{EN DASH}",
-    "reference": "✓",
+@dataclass(frozen=True, slots=True)
+class MarkForm:
+    """Form of a mark in every medium; `color` is a name of the style sheet."""
+
+    symbol: str
+    word: str
+    color: str
+    is_outlined: bool = False
+
+
+FORMS: dict[MarkKind, MarkForm] = {
+    "equivalent": MarkForm("✓", "equivalent", "blue"),
+    "reference": MarkForm("✓", "one device", "blue"),
+    "within-bound": MarkForm("≈", "lossy, within the compressor's bound", "blue"),
+    "not-equivalent": MarkForm("✗", "not equivalent", "red"),
+    "beyond-bound": MarkForm("✗", "beyond the compressor's bound", "red"),
+    "undecidable": MarkForm("?", "undecidable", "grey"),
+    "not-checked": MarkForm(MISSING, "not checked", "grey"),
+    "statistical": MarkForm(MISSING, "not compared", "purple"),
+    "control": MarkForm(MISSING, "control", "grey", is_outlined=True),
+    "twin": MarkForm(MISSING, "A/A copy", "grey", is_outlined=True),
 }
-LEGEND = {
-    "✓": "equivalent to one device",
-    "≈": "within the compressor's bound",
-}
-"""Symbol of a mark → its meaning, where that is more than the words of its kind."""
+SYMBOLS = {kind: form.symbol for kind, form in FORMS.items()}
+WORDS = {kind: form.word for kind, form in FORMS.items()}
+LEGEND = {"✓": "equivalent to one device"}
+"""Symbol of a mark → its meaning, if that is not the words of its kinds."""
 
 INPUT_BOUND = "input-bound"
 HOST_BOUND = "host-bound"
 _N_NAMED = 3
 
 
+def legend_of(kinds: Collection[MarkKind]) -> dict[str, str]:
+    """Symbol → its meaning, of the marks of some kinds."""
+    words: dict[str, list[str]] = {}
+    for kind in (kind for kind in FORMS if kind in kinds):
+        words.setdefault(SYMBOLS[kind], []).append(WORDS[kind])
+    return {symbol: LEGEND.get(symbol) or " or ".join(names) for symbol, names in words.items()}
+
+
+def mark_text(kind: MarkKind) -> str:
+    """Symbol and word of a mark."""
+    return f"{SYMBOLS[kind]} {WORDS[kind]}"
+
+
 def mark_words(row: Row) -> str:
-    """Mark of a row in words, and whether its input or its GPUs' host hides how fast it is."""
+    """Mark of a row, and the bound that hides its speed: its input or the host of its GPUs."""
     bounds = ((INPUT_BOUND, row.input_bound), (HOST_BOUND, row.host_bound))
-    return ", ".join([WORDS[row.mark.kind], *(name for name, is_bound in bounds if is_bound)])
+    return ", ".join([mark_text(row.mark.kind), *(name for name, is_bound in bounds if is_bound)])
+
+
+def why_unranked(row: Row) -> str:
+    """Reason why a row has no rank, in a few words; empty if it has one."""
+    if row.rank is not None:
+        return ""
+    if row.status != "ok":
+        return row.status
+    if row.mark.proven:
+        return "too few repeats"
+    return row.mark.explanation if row.mark.kind == "not-checked" else WORDS[row.mark.kind]
 
 
 def mark_of(records: Sequence[Record]) -> Mark:
@@ -62,15 +83,15 @@ def mark_of(records: Sequence[Record]) -> Mark:
     first = records[0]
     checks = [r.equivalence for r in records if r.equivalence is not None and r.equivalence.checked]
     failed = next((check for check in checks if check.equivalent is False), None)
-    shown = failed or next(iter(checks), None)
+    check = failed or next(iter(checks), None)
     if first.is_twin:
-        return _mark("twin", "A/A copy of the baseline, not ranked", shown)
+        return _mark("twin", "A/A copy of the baseline, not ranked", check)
     if first.strategy_class == "control":
         return _of_control(first, checks, failed)
     if failed is not None:
         return _mark("not-equivalent", _because(f"{_error(failed)}: differs from one device", failed), failed)
     if first.strategy_class == "statistical":
-        return _mark("statistical", "statistical class: compared by loss, not by variables", shown)
+        return _mark("statistical", "statistical class: compared by loss, not by variables", check)
     if not checks:
         return _unchecked(records)
     return _of_bounded(checks) if first.strategy_class == "bounded" else _of_exact(checks)
@@ -80,34 +101,36 @@ def _of_control(first: Record, checks: Sequence[Equivalence], failed: Equivalenc
     passed = next((check for check in checks if check.equivalent is True), None)
     is_blind = failed is None and passed is not None and first.workers * first.replicas > 1
     if failed is not None:
-        text = "no communication, and the check finds it: the check can fail"
+        text = "no communication; the check reports the difference, so it can fail"
+    elif is_blind:
+        text = "no communication, yet it passed the check: the check is blind here"
     else:
-        text = "no communication, yet the check passed: it is blind here" if is_blind else "no communication"
+        text = "no communication"
     return replace(_mark("control", text, failed or next(iter(checks), None)), blind=is_blind)
 
 
 def _of_exact(checks: Sequence[Equivalence]) -> Mark:
     undecided = next((check for check in checks if check.equivalent is None), None)
     if undecided is not None:
-        return _mark("undecidable", _because("rounding leaves too little to judge", undecided), undecided)
+        return _mark("undecidable", _because("rounding hides the difference", undecided), undecided)
     return _mark("equivalent", _error(checks[0]), checks[0])
 
 
 def _of_bounded(checks: Sequence[Equivalence]) -> Mark:
     beyond = next((check for check in checks if check.within_bound is False), None)
     if beyond is not None:
-        return _mark("beyond-bound", _because("loses more than its compressor's bound", beyond), beyond)
+        return _mark("beyond-bound", _because(WORDS["beyond-bound"], beyond), beyond)
     hidden = next((check for check in checks if check.within_bound is None), None)
     if hidden is not None:
-        return _mark("undecidable", _because("loss against the bound cannot be judged", hidden), hidden)
-    return _mark("within-bound", f"loss within its compressor's bound{_hidden(checks[0])}", checks[0])
+        return _mark("undecidable", _because("rounding hides the compressor's loss", hidden), hidden)
+    return _mark("within-bound", f"{WORDS['within-bound']}{_hidden(checks[0])}", checks[0])
 
 
 def _unchecked(records: Sequence[Record]) -> Mark:
     if records[0].workers * records[0].replicas == 1:
         return _mark("reference", "one device runs the captured step unchanged", None)
     tried = next((r.equivalence for r in records if r.equivalence and r.equivalence.reason), None)
-    return _mark("not-checked", _because("no stored check", tried), None)
+    return _mark("not-checked", _because("not checked", tried), None)
 
 
 def _error(check: Equivalence) -> str:

@@ -83,6 +83,12 @@ def interval_of(figure: Estimate | Ratio | None, *, unit: Unit = "number") -> st
     return limits(figure.interval, unit=unit) or figure.why_no_interval or ""
 
 
+def evidence(ratio: Ratio) -> str:
+    """Interval and n of a ratio, as in `CI 0.880–1.25, n = 3`."""
+    n = f"{ratio.n}" if ratio.n == ratio.n_baseline else f"{ratio.n} vs {ratio.n_baseline}"
+    return f"{f'CI {limits(ratio.interval)}' if ratio.interval else 'no CI'}, n = {n}"
+
+
 def spread_of(mean: Mean | None, *, unit: Unit = "number") -> str:
     """Least and greatest of the repeats behind a mean, after their number."""
     if mean is None:

@@ -1,4 +1,4 @@
-"""Shapes: one run, workload and cluster shape, whose cases may be set against each other."""
+"""Shapes: circumstances that cases must share to be compared."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from reports.quantities import byte_count, count, link_rate
 
 BASELINE = "single"
 _SWEPT = ("cores", "memory_bytes", "image")
-"""Fields of a shape that are named where an experiment has several of them."""
+"""Fields of a shape that are named if an experiment has several values of them."""
 _Case = tuple[str, str]
 """Label of a strategy, and the name of its case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ComparedShape:
-    """Circumstances that two compared strategies must have in common.
+    """Circumstances that compared strategies must share.
 
     Attributes:
-        precision: empty where steps compute as written, so that these come first.
-        xla: whether XLA compiled them.
-        tf32: `TF32` or `TF32 off`, empty on devices that have none.
-        scenario: what the experiment calls the faults of its workers, empty where there are none.
-        replicas_on_gpus: replicas on each GPU where some share one, otherwise empty.
-        cores, memory_bytes: of each worker, 0 where it is not known.
-        image: digest of the workers' image where the experiment has several, otherwise empty.
-        swept: those of the last three that differ within the run, so that the shape's text names them.
+        precision: empty if steps compute as written, so that these come first.
+        xla: XLA compiled the steps.
+        tf32: `TF32` or `TF32 off`, empty on other devices than GPUs.
+        scenario: name of the injected faults, empty without any.
+        replicas_on_gpus: replicas on each GPU if some share one, otherwise empty.
+        cores, memory_bytes: of each worker, 0 if unknown.
+        image: digest of the workers' image if the experiment has several, otherwise empty.
+        swept: those of the last three that differ within the run; the shape's text names them.
     """
 
     workload: str
@@ -54,13 +54,13 @@ class ComparedShape:
         return replace(self, batch_size=0, link_mbit=0.0)
 
     def roughly(self) -> ComparedShape:
-        """The shape without all that two runs of one experiment may have been given differently."""
+        """The shape without the settings that may differ between two runs of one experiment."""
         return replace(self, batch_size=0, link_mbit=0.0, cores=0.0, memory_bytes=0, image="")
 
 
 def _label(name: str, params: Mapping[str, object]) -> str:
-    shown = [f"{key}={_value(value)}" for key, value in sorted(params.items())]
-    return f"{name}:{','.join(shown)}" if shown else name
+    texts = [f"{key}={_value(value)}" for key, value in sorted(params.items())]
+    return f"{name}:{','.join(texts)}" if texts else name
 
 
 def _value(value: object) -> str:
@@ -68,10 +68,10 @@ def _value(value: object) -> str:
 
 
 def shape_of(record: Record, *, with_image: bool = False) -> ComparedShape:
-    """The shape that a record is of by itself.
+    """Shape of a record by itself.
 
     Args:
-        with_image: whether the run has cases with several images of workers.
+        with_image: the run has several images of workers.
     """
     params = {key: value for key, value in record.workload_params.items() if key != "batch_size"}
     method, image = record.method, record.provenance.image_digest if record.provenance else None
@@ -100,7 +100,7 @@ def _mixed(record: Record) -> str:
 
 
 def _tf32(record: Record) -> str:
-    """Value of `ComparedShape.tf32`; GPUs of records without it had TensorFlow's choice, which is on."""
+    """Value of `ComparedShape.tf32`; on GPUs, TensorFlow's default is on."""
     if record.device != "gpu":
         return ""
     return "TF32 off" if record.method and record.method.tf32 is False else "TF32"
@@ -125,7 +125,7 @@ def shapes_of(run: Run) -> dict[ComparedShape, dict[str, list[Record]]]:
 
 
 def _labelled(cases: Mapping[_Case, list[Record]]) -> dict[str, list[Record]]:
-    """Records by label; where cases have one label, all but the first by name have their hash behind it."""
+    """Records by label; of cases with the same label, all but the first get their hash."""
     first = dict(sorted(cases, reverse=True))
     return {
         label if case == first[label] else f"{label} ({case.rpartition('-')[2]})": records
@@ -136,20 +136,20 @@ def _labelled(cases: Mapping[_Case, list[Record]]) -> dict[str, list[Record]]:
 def _with_shapes(run: Run) -> list[tuple[Record, ComparedShape]]:
     """Each record with its shape.
 
-    A case that failed early does not know its batch; it belongs to the shape of its other repeats, else to
+    The batch of a case that failed early is unknown. It belongs to the shape of its other repeats, else to
     one that it does not contradict.
     """
     with_image = _has_images(run)
     own = [(record, shape_of(record, with_image=with_image)) for record in run.records]
     planned = {record.case: shape for record, shape in own if record.batch_size is not None}
-    asked: dict[Hashable, list[ComparedShape]] = {}
+    requested: dict[Hashable, list[ComparedShape]] = {}
     for record, shape in own:
         if record.batch_size is not None:
-            asked.setdefault(_asked(record, shape), []).append(shape)
+            requested.setdefault(_requested_key(record, shape), []).append(shape)
     pairs = [
         (record, shape)
         if record.batch_size is not None
-        else (record, planned.get(record.case) or _beside(record, shape, asked))
+        else (record, planned.get(record.case) or _beside(record, shape, requested))
         for record, shape in own
     ]
     values = {name: {getattr(shape, name) for _, shape in pairs} for name in _SWEPT}
@@ -162,32 +162,32 @@ def _has_images(run: Run) -> bool:
     return isinstance(cluster, Mapping) and isinstance(cluster.get("image"), list | tuple)
 
 
-def _asked(record: Record, shape: ComparedShape) -> Hashable:
+def _requested_key(record: Record, shape: ComparedShape) -> Hashable:
     """Known facts of a case that failed before its batch was known, without its image and links."""
     params = tuple(sorted((name, str(value)) for name, value in record.workload_params.items()))
     return replace(shape.without_batch(), image=""), params
 
 
 def _beside(
-    record: Record, shape: ComparedShape, asked: Mapping[Hashable, Sequence[ComparedShape]]
+    record: Record, shape: ComparedShape, requested: Mapping[Hashable, Sequence[ComparedShape]]
 ) -> ComparedShape:
-    """A shape that a case without a batch may have been asked for with, else its own.
+    """A shape with a batch that a case without one may have, else its own.
 
     Args:
-        asked: shapes with a batch, by `_asked`.
+        requested: shapes with a batch, by `_requested_key`.
     """
     fits = (
         other
-        for other in asked.get(_asked(record, shape), ())
+        for other in requested.get(_requested_key(record, shape), ())
         if (record.link is None or other.link_mbit == shape.link_mbit) and shape.image in ("", other.image)
     )
     return next(fits, shape)
 
 
 def _nearest(shape: ComparedShape, singles: Iterable[ComparedShape]) -> ComparedShape | None:
-    """The shape of the `single` to compare with.
+    """Shape of the `single` to compare with.
 
-    With `batch: per-replica` no single has the same batch; the nearest one is taken, and a note says so.
+    With `batch: per-replica` no single has the same batch: the nearest one is used, with a note.
     """
     shared = shared_with_single(shape)
     near = [single for single in singles if shared_with_single(single) == shared]
@@ -199,7 +199,7 @@ def _nearest(shape: ComparedShape, singles: Iterable[ComparedShape]) -> Compared
 
 
 def shared_with_single(shape: ComparedShape) -> tuple[str | float, ...]:
-    """Circumstances that a strategy and the `single` beside it have in common."""
+    """Circumstances that a strategy shares with the `single` of its comparison."""
     return (
         shape.workload,
         shape.provider,
@@ -225,7 +225,7 @@ def _listed_name(entry: object) -> object:
 
 
 def strategy_label(record: Record) -> str:
-    """The strategy as a person types it, as in `ps:staleness=2,sync=true`."""
+    """Strategy with its parameters, as in `ps:staleness=2,sync=true`."""
     return _label(record.strategy, record.strategy_params)
 
 
@@ -239,7 +239,7 @@ def strategy_names(record: Record) -> set[str]:
 
 
 def shape_text(shape: ComparedShape) -> str:
-    """A shape as a person says it."""
+    """Shape in words."""
     workers = f"{shape.workers} worker{'s' if shape.workers != 1 else ''}"
     replicas = (
         f"{shape.replicas} replica{'s' if shape.replicas != 1 else ''}{' each' if shape.workers > 1 else ''}"
@@ -248,7 +248,7 @@ def shape_text(shape: ComparedShape) -> str:
 
 
 def circumstances_text(shape: ComparedShape) -> str:
-    """All of a shape but its size, as a person says it."""
+    """Shape in words, without its size."""
     pieces = [shape.device.upper(), f"{shape.provider} provider", *_swept_texts(shape)]
     if shape.batch_size:
         pieces.append(f"batch {shape.batch_size}")

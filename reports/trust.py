@@ -1,19 +1,27 @@
-"""Trust light: how far the conditions of a run allow to rely on its figures, with the reasons in one line."""
+"""Trust light: quality of the conditions of a run, with the reasons in one line."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from harness.records.outcome import UNSTEADY_SHARE
 from harness.records.record import Record, Status
 from reports.recommendation.phrases import often
 from reports.rows.report import Comparison, LeftOut, Trust, TrustLevel
+from reports.shapes import strategy_label
 
-_WORDS: dict[TrustLevel, str] = {"green": "Good", "amber": "Caution", "red": "Problems"}
+_WORDS: Mapping[TrustLevel, str] = {
+    "red": "Problems",
+    "amber": "Caution",
+    "grey": "Unknown",
+    "green": "Good",
+}
+"""Level → its word, the gravest first."""
+_LEVELS: Mapping[Status, TrustLevel] = {"failed": "red", "implausible": "red", "skipped": "amber"}
+_MOST_NAMED = 3
 SUMMED_UP = ("machine-busy", "cores-shared")
 """Kinds of notes whose contents are in the reasons."""
-_ORDER: tuple[TrustLevel, ...] = ("red", "amber", "green")
 
 
 def trust_of(
@@ -22,14 +30,15 @@ def trust_of(
     """Trust light of a report.
 
     Args:
-        records: all that the report is of.
-        comparisons: made of them.
+        records: all records of the report.
+        comparisons: of these records.
         left_out: files and records that the report could not use.
     """
     reasons = [*_broken(records, left_out), *_load(records)]
     if any(note.kind == "cores-shared" for one in comparisons for note in one.note_values):
         reasons.append(("amber", "workers shared cores"))
-    reasons.sort(key=lambda reason: _ORDER.index(reason[0]))
+    order = list(_WORDS)
+    reasons.sort(key=lambda reason: order.index(reason[0]))
     level = reasons[0][0]
     return Trust(level=level, word=_WORDS[level], reason="; ".join(text for _, text in reasons))
 
@@ -38,19 +47,28 @@ def _broken(records: Sequence[Record], left_out: Iterable[LeftOut]) -> Iterator[
     n_damaged = sum(item.is_damage for item in left_out)
     if n_damaged:
         yield "red", f"{n_damaged} damaged or missing {'file' if n_damaged == 1 else 'files'}"
-    counts = Counter(record.status for record in records if not record.is_broken_by_faults)
-    if not counts["ok"]:
+    statuses = [record.status for record in records if not record.is_broken_by_faults]
+    if "ok" not in statuses:
         yield "red", "no usable repeat"
-    levels: Sequence[tuple[Status, TrustLevel]] = (
-        ("failed", "red"),
-        ("implausible", "red"),
-        ("skipped", "amber"),
-    )
-    for status, level in levels:
-        if counts[status]:
-            yield level, f"{counts[status]} of {len(records)} repeats {status}"
-    if not n_damaged and counts["ok"] == counts.total():
+    for status, level in _LEVELS.items():
+        if status in statuses:
+            yield level, _named(status, records)
+    if not n_damaged and set(statuses) == {"ok"}:
         yield "green", "no failures, no damaged files"
+
+
+def _named(status: Status, records: Sequence[Record]) -> str:
+    """Strategies with repeats of a status, as in `ps failed in 4 of 4 repeats`."""
+    n_repeats = Counter(map(strategy_label, records))
+    counts = Counter(
+        strategy_label(record)
+        for record in records
+        if record.status == status and not record.is_broken_by_faults
+    )
+    verb = "failed" if status == "failed" else f"was {status}"
+    named = [f"{name} {verb} in {n} of {n_repeats[name]} repeats" for name, n in counts.most_common()]
+    more = len(named) - _MOST_NAMED
+    return ", ".join((*named[:_MOST_NAMED], *([f"{more} more {status}"] if more > 0 else [])))
 
 
 def _load(records: Sequence[Record]) -> Iterator[tuple[TrustLevel, str]]:
@@ -66,4 +84,4 @@ def _load(records: Sequence[Record]) -> Iterator[tuple[TrustLevel, str]]:
     elif shares:
         yield "green", f"other programs used at most {most}"
     else:
-        yield "amber", "load of other programs not measured"
+        yield "grey", "load of other programs not measured"

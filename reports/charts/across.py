@@ -16,7 +16,7 @@ def scaling(curves: Scaling) -> LineChart:
     """Rate over the number of devices, with the perfect line of the first reference."""
     sizes = sorted({float(point.n_devices) for line in curves.lines for point in line.points})
     return LineChart(
-        label=f"Examples per second by number of devices on {curves.workload}, with 95 % intervals",
+        label=f"Examples per second by number of devices on {curves.workload}, with 95 % CI",
         x=Axis(name="devices", unit="number", log=True, ticks=tuple(sizes)),
         y=Axis(name="examples per second", unit="number", log=True),
         lines=(
@@ -32,7 +32,7 @@ def link_sensitivity(curves: LinkSensitivity) -> LineChart | None:
     if len(rates) < 2:
         return None
     return LineChart(
-        label=f"Examples per second by link rate on {curves.workload}, with 95 % intervals",
+        label=f"Examples per second by link rate on {curves.workload}, with 95 % CI",
         x=Axis(name="requested link rate", unit="mbit", log=True, ticks=tuple(rates)),
         y=Axis(name="examples per second", unit="number", log=True),
         lines=tuple(_link_line(line, color) for color, line in enumerate(curves.lines) if _limited(line)),
@@ -102,7 +102,9 @@ def _link_line(line: LinkLine, color: int) -> Line:
 def _intervals(points: Sequence[tuple[float, Estimate]]) -> tuple[tuple[float, float, float], ...]:
     known = [(x, rate.interval) for x, rate in points if rate.interval is not None]
     # On a logarithmic axis there is no place for others.
-    return tuple((x, each.low, each.high) for x, each in known if each.low > 0 and math.isfinite(each.high))
+    return tuple(
+        (x, limits.low, limits.high) for x, limits in known if limits.low > 0 and math.isfinite(limits.high)
+    )
 
 
 def fault_front(matrix: FaultMatrix) -> PointChart | None:

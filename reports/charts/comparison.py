@@ -19,6 +19,7 @@ from reports.charts.specification import (
     StripRepeat,
 )
 from reports.load import MAX_SHOWN_REPEATS
+from reports.marks import why_unranked
 from reports.quantities import byte_count, interval_of, limits, plain, seconds, spread_of, times
 from reports.rows.report import Comparison, LossCurve
 from reports.rows.row import Row, TimeSplit
@@ -30,21 +31,21 @@ _LOG_FROM = 20.0
 
 
 def ranking(comparison: Comparison) -> BarChart | None:
-    """Examples per second with intervals, and a line at the baseline's; None without any rate."""
+    """Examples per second with intervals, and a line at the baseline; None without any rate."""
     rows = [row for row in comparison.rows if row.rate is not None]
     if not rows:
         return None
-    # An implausible rate must not squeeze the others; its bar is cut at the edge.
+    # The bar of an implausible rate is cut at the edge.
     rates = [row.rate for row in rows if row.rate and row.status == "ok"] or [
         row.rate for row in rows if row.rate
     ]
     tops = [rate.interval.high if rate.interval else rate.value for rate in rates]
-    # An interval of three noisy repeats can reach far: bars stay readable, it is cut at the edge.
+    # A wide interval is cut at the edge, too.
     high = min(max(tops), _MOST_OVER_BARS * max(rate.value for rate in rates))
     base = next((row.rate.value for row in rows if row.is_baseline and row.rate), None)
     name = "examples per second; dashed: the baseline" if base is not None else "examples per second"
     return BarChart(
-        label=f"Examples per second by strategy on {comparison.workload}, with 95 % intervals",
+        label=f"Examples per second by strategy on {comparison.workload}, with 95 % CI",
         axis=Axis(name=name, unit="number", high=high * 1.02),
         lanes=tuple(_ranking_lane(row) for row in rows),
         reference=base,
@@ -64,6 +65,7 @@ def _ranking_lane(row: Row) -> Lane:
         interval=(rate.interval.low, rate.interval.high) if rate and rate.interval else None,
         value=value,
         note=note,
+        remark=f"not ranked: {why}" if row.status == "ok" and (why := why_unranked(row)) else "",
     )
 
 
@@ -74,7 +76,7 @@ def standing(row: Row) -> tuple[str, str]:
     if row.is_baseline:
         return "baseline", f"n={row.n}"
     interval = limits(row.ratio.interval) if row.ratio else ""
-    return times(row.ratio.value if row.ratio else None), f"{interval or 'no interval'}, n={row.n}"
+    return times(row.ratio.value if row.ratio else None), f"{interval or 'no CI'}, n={row.n}"
 
 
 def rate_text(rate: Estimate | None) -> str:
@@ -112,8 +114,8 @@ def trade_off(comparison: Comparison) -> PointChart | None:
 
 
 def bytes_sent(comparison: Comparison) -> BarChart | None:
-    """Predicted payload, TCP and interface bytes side by side; None where nothing was sent."""
-    # On an interface alone there is only what workers and driver say to each other.
+    """Predicted payload, TCP and interface bytes; None if nothing was sent."""
+    # Bytes of the interface alone are control messages.
     rows = [
         row
         for row in comparison.rows

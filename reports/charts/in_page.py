@@ -13,6 +13,8 @@ from importlib import resources
 from typing import Literal
 
 from reports.charts.specification import BarChart, Chart, Line, LineChart, PointChart
+from reports.marks import FORMS
+from reports.quantities import MISSING
 
 # Each uses what is in those before it.
 _SCRIPTS = ("colors", "numbers", "names", "axes", "bars", "points", "lines", "strips", "charts")
@@ -40,18 +42,13 @@ def _outline(color: str, text: str) -> LegendEntry:
     return LegendEntry(form="outline", color=color, text=text)
 
 
-KINDS: dict[str, LegendEntry] = {
-    "equivalent": _bar("blue", "✓ computes the right thing"),
-    "reference": _bar("blue", "✓ computes the right thing"),
-    "within-bound": _bar("blue", "≈ within what its compressors may lose"),
-    "not-equivalent": _bar("vermilion", "✗ NOT equivalent"),
-    "beyond-bound": _bar("vermilion", "✗ beyond its bound"),
-    "statistical": _bar("purple", "~ not held to equivalence"),
-    "undecidable": _bar("grey", "? undecidable"),
-    "not-checked": _bar("grey", "? not checked"),
-    "control": _outline("grey", "○ control, never wins"),
-    "twin": _outline("grey", "○ the baseline again, never wins"),
-    "implausible": _outline("vermilion", "! implausible"),
+_MARKS: dict[str, LegendEntry] = {
+    kind: (_outline if form.is_outlined else _bar)(form.color, f"{form.symbol} {form.word}")
+    for kind, form in FORMS.items()
+}
+# One device needs no entry of its own in a legend; implausible figures are a status and no mark.
+_MARKS |= {"reference": _MARKS["equivalent"], "implausible": _outline("red", f"{MISSING} implausible")}
+KINDS: dict[str, LegendEntry] = _MARKS | {
     "payload": _bar("grey", "payload (predicted)"),
     "tcp": _bar("blue", "TCP (measured)"),
     "interface": _bar("sky", "interface (measured)"),
@@ -63,15 +60,15 @@ KINDS: dict[str, LegendEntry] = {
     "resident": _bar("sky", "peak memory of the largest worker"),
     "variables": _bar("blue", "variables and slots"),
 }
-"""Kind of a bar → how it is drawn, and its meaning."""
-_INTERVAL = LegendEntry(form="interval", color="ink", text="95 % interval")
+"""Kind of a bar → its form, colour and meaning."""
+_INTERVAL = LegendEntry(form="interval", color="ink", text="95 % confidence interval")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageChart:
-    """A chart's place in a page: its id, its name for screen readers, and its legend.
+    """Place of a chart in a page: its id, its name for screen readers, and its legend.
 
-    `lines` are those that readers filter by and see in the legend.
+    `lines` are part of the legend and follow the filter.
     """
 
     id: str
@@ -82,7 +79,7 @@ class PageChart:
 
 @dataclass(frozen=True, slots=True)
 class PageCharts:
-    """The charts of one page; `data` has what the page's script draws each from, by its id."""
+    """Charts of one page; `data` has their specifications by id, for the page's script."""
 
     data: dict[str, object] = field(default_factory=dict)
 
@@ -126,7 +123,7 @@ def _entries(chart: Chart) -> Iterator[LegendEntry]:
 
 
 def as_data(chart: Chart) -> dict[str, object]:
-    """A specification as the scripts take it: plain, and no more digits than a picture can show."""
+    """Specification for the scripts: plain data, with no more digits than a picture can show."""
     is_dated = isinstance(chart, LineChart) and chart.x.unit == "date"
     data = _plain_fields(chart, _DIGITS, _DATE_DIGITS if is_dated else _DIGITS)
     if isinstance(chart, BarChart):
@@ -136,7 +133,7 @@ def as_data(chart: Chart) -> dict[str, object]:
 
 
 def _plain(value: object, digits: int, x_digits: int) -> object:
-    """A part of a specification as the scripts take it.
+    """Part of a specification as plain data.
 
     Args:
         digits: of a number. x_digits: of a number along the horizontal axis of lines.
@@ -195,8 +192,12 @@ def echarts_source() -> str:
 
 def charts_source() -> str:
     """The functions that make ECharts options of specifications: `scripts`, in one function."""
+    marks = {
+        kind: (entry.text[0], "soft" if entry.color == "grey" else entry.color)
+        for kind, entry in _MARKS.items()
+    }
     body = "\n".join(_source(f"scripts/{name}.js") for name in _SCRIPTS)
-    return f'(() => {{\n"use strict";\n\n{body}}})();\n'
+    return f'(() => {{\n"use strict";\n\nconst MARKS = {json.dumps(marks)};\n{body}}})();\n'
 
 
 def _source(name: str) -> str:

@@ -10,10 +10,10 @@ Unit = Literal["number", "times", "percent", "bytes", "seconds", "mbit", "date"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What lies along an axis; `date` counts days since 1970.
+    """Axis of a chart; the unit `date` counts days since 1970.
 
-    Limits and ticks are found where there are none. `what` is a value of it in a word, such as loss: what a
-    reader sees who points at one.
+    Missing limits and ticks follow from the values. `what` is the word for a value in tooltips, such as
+    loss.
     """
 
     name: str
@@ -27,9 +27,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A bar of a lane; `kind` says what it is of, `end` is None where that was not measured.
+    """Bar of a lane; `kind` is its row in the table of kinds, `end` is None if not measured.
 
-    `text` stands behind it, `short` on a narrow page, `tip` is what a reader sees who points at it.
+    `text` stands behind it, `short` on a narrow page, `tip` is its tooltip.
     """
 
     kind: str
@@ -42,7 +42,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """A strategy's bars; `key` is what readers filter by, `mark` how it stands to the reference."""
+    """Bars of a strategy; `key` is its name for filters, `mark` a kind of mark, `remark` is below it."""
 
     key: str
     name: str
@@ -51,13 +51,14 @@ class Lane:
     interval: tuple[float, float] | None = None
     value: str = ""
     note: str = ""
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BarChart:
-    """Bars from left to right: beside each other in their lane, or end to end where `stacked`.
+    """Bars from left to right: below each other in their lane, or end to end if `stacked`.
 
-    `reference`: a value that a line marks through all lanes.
+    `reference`: value of a line through all lanes.
     """
 
     label: str
@@ -70,7 +71,7 @@ class BarChart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A strategy in a plane, on the front of those that none beats, or behind it."""
+    """Strategy as a point, on the Pareto front or behind it."""
 
     key: str
     name: str
@@ -82,9 +83,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointChart:
-    """Strategies in a plane; `joined` draws a line through its front.
+    """Strategies as points; `joined` draws a line through the front.
 
-    `front` and `behind` say what it means to be there.
+    `front` and `behind` are their texts in the legend.
     """
 
     label: str
@@ -101,8 +102,8 @@ class PointChart:
 class Line:
     """A line through points (x, y or None for a gap).
 
-    `color` numbers the lines of a chart. `intervals` are (x, low, high). `tips`: what a reader sees who
-    points at each point, by default the line's name and both values.
+    `color` numbers the lines of a chart. `intervals` are (x, low, high). `tips`: tooltip of each
+    point, by default the line's name and both values.
     """
 
     key: str
@@ -116,7 +117,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened at a place of the horizontal axis, to the lines of `keys` or to all."""
+    """Event at a place of the horizontal axis, of the lines in `keys` or of all."""
 
     x: float
     text: str
@@ -138,7 +139,7 @@ class LineChart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StripRepeat:
-    """Steps of one repeat in seconds, of which the first `n_warmup` are in no figure."""
+    """Steps of one repeat in seconds, the first `n_warmup` of which are in no figure."""
 
     seconds: tuple[float, ...]
     n_warmup: int

@@ -128,7 +128,7 @@ def _on_front(comparison: Comparison, row: Row) -> bool | None:
 
 
 def _variable_bytes(comparison: Comparison, row: Row) -> int | None:
-    memory = next((each for each in comparison.curves.memory if each.strategy == row.strategy), None)
+    memory = next((one for one in comparison.curves.memory if one.strategy == row.strategy), None)
     of_workers = memory.variable_bytes or () if memory else ()
     return max((n_bytes for n_bytes in of_workers if n_bytes is not None), default=None)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.records.safe_text import printable
+from reports.marks import FORMS, legend_of
 from reports.pages.sections import Drop, head_of, sections_of, top_warnings
 from reports.quantities import Cell, Table
 from reports.rows.report import Comparison, FaultMatrix, Report
@@ -16,8 +17,8 @@ from reports.tables.placements import difference_table, problem_table
 from reports.tables.summary import summary_table
 
 _NOTHING = "<!-- -->"
-"""Stands within what GitHub would make a link of: it looks for names once Markdown has been read, when
-backslashes and entities have long become what they stand for (github/cmark-gfm, issue 181)."""
+"""Separator within text that GitHub would turn into a link. GitHub looks for names after reading Markdown,
+so backslashes and entities do not prevent links (github/cmark-gfm, issue 181)."""
 _INERT = re.compile(
     # Mentions, issues by number, addresses, and emoji by name.
     r"(?P<link>@(?=\w)|#(?=\d)|\bgh-(?=\d)|:(?=//)|\bwww(?=\.)|:(?=[\w+-]+:))"
@@ -26,11 +27,11 @@ _INERT = re.compile(
     re.IGNORECASE,
 )
 _BLOCK_START = re.compile(r"^(\d*)([-+=.)](?=[\s=-]|$))")
-"""Start of a line that would become a list, a rule or a heading."""
+"""Start of a line that Markdown reads as a list, a rule or a heading."""
 
 
 def markdown_text(text: str) -> str:
-    """Text that Markdown shows as it is, on one line, and GitHub without a mention or reference."""
+    """Text on one line that Markdown shows unchanged, and GitHub without mentions or references."""
     escaped = _INERT.sub(_inert, " ".join(printable(text).split()))
     return _BLOCK_START.sub(r"\1\\\2", escaped)
 
@@ -42,7 +43,7 @@ def _inert(match: re.Match[str]) -> str:
 
 
 def markdown_table(table: Table) -> list[str]:
-    """Lines of a table, every cell escaped."""
+    """Lines of a table with every cell escaped."""
     return [
         "| " + " | ".join(markdown_text(column.name) for column in table.columns) + " |",
         "|" + "|".join(" ---: " if column.numeric else " --- " for column in table.columns) + "|",
@@ -57,7 +58,7 @@ def _markdown_cell(cell: Cell) -> str:
 
 
 MOST_CHARACTERS = 60_000
-"""A comment on GitHub holds 65,536, and some of them are for whoever posts it."""
+"""Length of a report; a comment on GitHub holds 65,536, including text of the program that posts it."""
 _FOR_CLOSING_LINES = 1_500
 
 _ORIGINS = Drop(40, "provenance")
@@ -69,8 +70,8 @@ _RANKING = Drop(160, "rankings", singly=True)
 _VERDICT = Drop(170, "verdicts", singly=True)
 
 _LEGEND = (
-    "Rank: by examples per second among strategies that compute the right thing; equal ranks are ties. "
-    "Mark: result of the check against a single-device run; a control sends nothing and never wins."
+    "Rank: by examples per second among correct strategies; equal ranks are ties. "
+    f"Correct: {', '.join(f'{symbol} {meaning}' for symbol, meaning in legend_of(FORMS).items())}."
 )
 
 
@@ -88,15 +89,15 @@ def to_markdown(report: Report, *, most: int = MOST_CHARACTERS) -> str:
     """The report as GitHub-flavoured Markdown.
 
     Args:
-        most: characters, of which the least important tables are left out first, and that is said.
+        most: characters; the least important tables are left out first, and a last line names them.
     """
     blocks = [
         _block(None, f"# {markdown_text(_clipped(report.title, most // 20))}"),
         *(_block(None, markdown_text(hint)) for hint in report.hints),
         *_blocks(report),
     ]
-    kept, left_out = _fitting(blocks, most - _FOR_CLOSING_LINES)
-    texts = [block.text for block in kept]
+    fitting, left_out = _fitting(blocks, most - _FOR_CLOSING_LINES)
+    texts = [block.text for block in fitting]
     if left_out:
         texts.append(
             f"Left out to fit into a GitHub comment: {', '.join(left_out)}. Full report: "
@@ -136,7 +137,7 @@ def _blocks(report: Report) -> Iterator[_Block]:
 
 def _comparison_blocks(report: Report, comparison: Comparison) -> Iterator[_Block]:
     heading = _heading(comparison.workload, comparison, report.run_in_words(comparison.run))
-    warnings = [f"- {markdown_text(text)}" for text in top_warnings(comparison)]
+    warnings = [f"- {markdown_text(note.text)}" for note in top_warnings(comparison)]
     headline = f"**{markdown_text(comparison.verdict.headline)}**"
     yield _block(_VERDICT, heading, "", headline, *(["", *warnings] if warnings else []))
     yield _block(_RANKING, *markdown_table(speed_table(comparison)))
@@ -163,12 +164,12 @@ def _block(drop: Drop | None, *lines: str) -> _Block:
 
 
 def _folded(drop: Drop | None, title: str, *lines: str) -> _Block:
-    """Lines that are shown once a reader opens them; the title is ours and no Markdown."""
+    """Lines below a folded title; the title is not escaped."""
     return _block(drop, "<details>", f"<summary>{title}</summary>", "", *lines, "", "</details>")
 
 
 def _fitting(blocks: Sequence[_Block], most: int) -> tuple[list[_Block], list[str]]:
-    """Blocks of at most so many characters, and words for each kind of block that is missing."""
+    """Blocks of at most `most` characters, and the names of the missing kinds."""
     rest, missing = list(blocks), []
     for drop in sorted({block.drop for block in blocks if block.drop is not None}):
         excess = sum(block.size for block in rest) - most
@@ -183,7 +184,7 @@ def _fitting(blocks: Sequence[_Block], most: int) -> tuple[list[_Block], list[st
 
 
 def _last(blocks: Sequence[_Block], n_characters: int) -> Sequence[_Block]:
-    """Fewest last blocks that together have `n_characters`."""
+    """Fewest last blocks with `n_characters` together."""
     for i in reversed(range(len(blocks))):
         n_characters -= blocks[i].size
         if n_characters <= 0:

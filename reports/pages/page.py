@@ -13,11 +13,13 @@ from reports.charts.across import fault_front
 from reports.charts.comparison import ranking, standing
 from reports.charts.in_page import PageChart, PageCharts, packed
 from reports.contrasts import SIGNIFICANCE
+from reports.marks import FORMS, legend_of
 from reports.pages.data import document
 from reports.pages.markup import template
 from reports.pages.sections import PLAN, Section, head_of, sections_of, top_warnings
 from reports.quantities import Table, byte_count
 from reports.recommendation.candidates import can_win
+from reports.recommendation.phrases import SUBJECTS
 from reports.rows.report import Comparison, Report
 from reports.rows.row import Row
 from reports.statistics import MIN_REPEATS_SIGN_FLIP, MIN_REPEATS_TEST
@@ -26,11 +28,11 @@ from reports.tables.figures import ratio_cell
 from reports.tables.placements import difference_table, placement_table, problem_table
 from reports.tables.summary import comparison_id, faults_id, summary_table
 
-_MAY_WIN = "may win"
+_CORRECT = "correct"
 _MANY_ROWS = 60
-"""From so many on a page has no rows as data: they would be as long as all tables together."""
+"""Number of rows from which on a page has no rows as data, which would double its size."""
 _DRAWN = ("steps", "other_baselines", "curves", "scaling", "link_sensitivity", "placement", "passes")
-"""Fields that are in the page as charts and tables, and would double its size as data."""
+"""Fields that are no data of the page, since charts and tables have them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +53,10 @@ class Part:
 
 
 def to_html(report: Report, *, in_run_folder: bool = False) -> str:
-    """The report as one self-contained page, which asks for nothing and runs only its own script.
+    """Report as one self-contained page, without network and with its own script only.
 
     Args:
-        in_run_folder: whether it will lie where traces do, to which it then leads.
+        in_run_folder: the page will lie in the run folder; link the traces there.
     """
     n_rows = sum(len(comparison.rows) for comparison in report.comparisons)
     charts = PageCharts()
@@ -65,6 +67,7 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
         summary=summary_table(report),
         matrices=list(_matrices(report, charts)),
         sections=[_section(report, number, charts) for number in range(len(report.comparisons))],
+        marks=legend_of(FORMS),
         problems=problem_table(report.problems) if report.problems else None,
         with_logs=[problem for problem in report.problems if problem.log],
         differences=difference_table(report),
@@ -83,7 +86,7 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
             if origin.experiment
         ],
         kinds=sorted({row.class_ for comparison in report.comparisons for row in comparison.rows}),
-        may_win=_MAY_WIN,
+        correct=_CORRECT,
         data=document(report, without=_DRAWN) if n_rows <= _MANY_ROWS else None,
         charts=packed(
             {
@@ -112,13 +115,13 @@ def _matrices(report: Report, charts: PageCharts) -> Iterator[dict[str, object]]
 
 
 def _kinds(report: Report) -> dict[str, dict[str, list[str]]]:
-    """Kinds that readers can filter strategies by: section → strategy → its kinds.
+    """Kinds for the filter: section → strategy → its kinds.
 
-    The section without a name has all of them, for tables and charts over several comparisons.
+    The section without a name has all strategies, for tables and charts over several comparisons.
     """
     sections = {
         comparison_id(number): {
-            row.strategy: {row.class_, _MAY_WIN} if can_win(row) else {row.class_} for row in comparison.rows
+            row.strategy: {row.class_, _CORRECT} if can_win(row) else {row.class_} for row in comparison.rows
         }
         for number, comparison in enumerate(report.comparisons)
     }
@@ -135,17 +138,17 @@ def _kinds(report: Report) -> dict[str, dict[str, list[str]]]:
 
 
 def _ratios(comparison: Comparison) -> dict[str, object]:
-    """Baseline → its rate, and strategy → its ratio as table and chart show it, for those one may choose."""
+    """Baseline → its rate, and strategy → its ratio in table and chart, for each baseline to choose from."""
     rates = {row.strategy: row.rate.value for row in comparison.rows if row.rate is not None}
 
-    def shown(row: Row, base: str) -> dict[str, object]:
+    def texts(row: Row, base: str) -> dict[str, object]:
         ratio = comparison.other_baselines[base].get(row.strategy)
         against = replace(row, is_baseline=row.strategy == base, ratio=ratio)
         cell, (value, note) = ratio_cell(against), standing(against)
         return {"cell": [cell.text, cell.note, cell.value], "lane": [value, note]}
 
     return {
-        base: {"rate": rates[base], "rows": {row.strategy: shown(row, base) for row in comparison.rows}}
+        base: {"rate": rates[base], "rows": {row.strategy: texts(row, base) for row in comparison.rows}}
         for base in comparison.other_baselines
     }
 
@@ -155,7 +158,7 @@ def _section(report: Report, number: int, charts: PageCharts) -> dict[str, objec
     return {
         "id": name,
         "comparison": comparison,
-        "warnings": top_warnings(comparison),
+        "warnings": [(note.text, SUBJECTS[note.kind]) for note in top_warnings(comparison)],
         "ranking": charts.add(f"{name}-ranking", ranking(comparison)),
         "parts": list(_parts(report, comparison, name, charts)),
         "matrices": [(row.strategy, heat) for row in comparison.rows if (heat := _heat(row))],
@@ -186,7 +189,7 @@ def _part(section: Section, comparison: Comparison, name: str, charts: PageChart
 
 
 def _heat(row: Row) -> list[list[tuple[str, str]]]:
-    """The TCP matrix as shown bytes and their share of the largest cell; empty when nothing was sent."""
+    """TCP matrix as bytes in words and their share of the largest cell; empty if nothing was sent."""
     if row.tcp_matrix is None:
         return []
     top = max((value for line in row.tcp_matrix for value in line if value is not None), default=0.0)

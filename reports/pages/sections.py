@@ -19,7 +19,7 @@ from reports.charts.comparison import (
 )
 from reports.charts.specification import Chart
 from reports.quantities import Table
-from reports.rows.report import Comparison, LinkSensitivity, Origin, Report, Scaling
+from reports.rows.report import Comparison, LinkSensitivity, Note, Origin, Report, Scaling
 from reports.tables.curves import (
     link_table,
     loss_table,
@@ -157,17 +157,16 @@ def head_of(origin: Origin) -> Mapping[str, str]:
 _MOST_WARNINGS = 2
 
 
-def top_warnings(comparison: Comparison) -> list[str]:
+def top_warnings(comparison: Comparison) -> list[Note]:
     """Warnings that stand open below the headline, without those that the trust light sums up."""
-    warnings = [note.text for note in comparison.warnings if note.kind not in SUMMED_UP]
-    return warnings[:_MOST_WARNINGS]
+    return [note for note in comparison.warnings if note.kind not in SUMMED_UP][:_MOST_WARNINGS]
 
 
 def other_texts(comparison: Comparison) -> list[str]:
     """Reasons of the verdict, answers for other goals, and all other notes, once."""
     verdict = comparison.verdict
     answers = (answer.text for answer in verdict.answers if answer.goal != verdict.goal)
-    above = {verdict.headline, *top_warnings(comparison)}
+    above = {verdict.headline, *(note.text for note in top_warnings(comparison))}
     texts = dict.fromkeys((*answers, *verdict.details, *comparison.notes))
     return [text for text in texts if text not in above]
 

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TypeVar
 
 from harness.records.safe_text import printable, shortened
-from reports.marks import LEGEND, SYMBOLS, WORDS
+from reports.marks import SYMBOLS, WORDS, legend_of
 from reports.quantities import MISSING, byte_count, count, digits, limits, link_rate, times
 from reports.recommendation.phrases import DISTURBANCES
 from reports.rows.figure import Figure, figures_of
@@ -276,13 +276,9 @@ def _sweep(headings: Mapping[T, str], lines: Sequence[tuple[str, Mapping[T, str]
 
 def _legend(comparisons: Sequence[Comparison]) -> Iterator[str]:
     rows = chain.from_iterable(comparison.rows for comparison in comparisons)
-    kinds = {row.mark.kind for row in rows if row.status == "ok"}
-    words: dict[str, list[str]] = {}
-    for kind in (kind for kind in SYMBOLS if kind in kinds):
-        words.setdefault(SYMBOLS[kind], []).append(WORDS[kind])
-    meanings = (f"{symbol} {LEGEND.get(symbol) or ' or '.join(names)}" for symbol, names in words.items())
-    if words:
-        yield f"correct: {', '.join(meanings)}"
+    meanings = legend_of({row.mark.kind for row in rows if row.status == "ok"})
+    if meanings:
+        yield f"correct: {', '.join(f'{symbol} {meaning}' for symbol, meaning in meanings.items())}"
 
 
 def _left_out(report: Report, comparisons: Sequence[Comparison], folder: str) -> Iterator[str]:

@@ -16,9 +16,9 @@ from reports.statistics import Mean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
-    """The candidate with the highest figure, and those that repeats do not tell from it.
+    """Candidate with the highest figure, and those without a significant difference from it.
 
-    `kind` is that of an advice: a figure without an interval leads nobody.
+    `kind` is that of an advice; a figure without an interval has no certain lead.
     """
 
     kind: Literal["clear", "together", "no-interval"]
@@ -31,7 +31,7 @@ class Lead:
 
 
 def can_win(row: Row) -> bool:
-    """True if a row may be called fastest: plausible figures, and shown to compute the right thing."""
+    """True if a row may win: its figures are plausible and it is proven correct."""
     return row.status == "ok" and row.rate is not None and row.mark.proven
 
 
@@ -49,9 +49,9 @@ def lead_of(candidates: Sequence[Row], contrasts: Contrasts) -> Lead:
 
 
 def together(first: Row, second: Row, contrasts: Contrasts) -> bool:
-    """True if the repeats cannot distinguish two rows, by rate or by what `contrasts` divides it by.
+    """True without a significant difference between two rows in what `contrasts` compares.
 
-    Too few repeats of either tell nothing, whatever their figures are.
+    With too few repeats of either row no difference is significant.
 
     Args:
         first: the row that stands higher.
@@ -77,8 +77,7 @@ def rows_with_too_few(lead: Lead, contrasts: Contrasts) -> tuple[str, ...]:
 
 
 def ranks(rows: Sequence[Row], contrasts: Contrasts) -> dict[str, int]:
-    """Rank of each candidate with an interval; those that cannot be told apart from the head of a group
-    share its rank.
+    """Rank of each candidate with an interval; ties with the head of a group share its rank.
 
     Args:
         rows: in falling order of standing.
@@ -97,14 +96,14 @@ def ranks(rows: Sequence[Row], contrasts: Contrasts) -> dict[str, int]:
 
 
 _LEAST_SHARE = 0.995
-"""Counted bytes above that share of others are as many: percents in words would round to none."""
+"""Share of the larger figure from which on counted bytes are equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentBytes:
-    """Bytes that a strategy sends in a step; `is_bound`: at most so many, which nobody has counted.
+    """Bytes that a strategy sends in a step; `is_bound`: an upper bound, not counted.
 
-    `is_predicted`: it follows from the plan, and is the same in every repeat.
+    `is_predicted`: from the plan, and the same in every repeat.
     """
 
     mean: Mean
@@ -113,7 +112,7 @@ class SentBytes:
 
     @property
     def at_least(self) -> float:
-        """The figure that it sends at least; of a bound that may be nothing."""
+        """Lower limit of the bytes sent; 0 for an upper bound."""
         return 0.0 if self.is_bound else self.mean.value
 
     @property
@@ -130,7 +129,7 @@ class SentBytes:
 
 
 def layer_of(rows: Iterable[Row]) -> ByteLayer:
-    """The layer that can be compared: one that all of these rows have."""
+    """Layer of bytes that all of these rows have."""
     return "tcp" if all(row.tcp_bytes is not None for row in rows) else "payload"
 
 

@@ -67,12 +67,11 @@ def notes_of(
 
 
 def batch_notes(shape: ComparedShape, cases: Mapping[str, list[Record]]) -> list[Note]:
-    """Strategies that ran with another batch than the shape's; none where nobody knows that."""
+    """Strategies with another batch than the shape's."""
     if not shape.batch_size:
         return []
     by_batch: dict[int, list[str]] = {}
     for name, records in cases.items():
-        # A case that failed before it was planned has none.
         batch = next((r.batch_size for r in records if r.batch_size), None)
         if batch not in (None, shape.batch_size):
             by_batch.setdefault(batch, []).append(name)
@@ -85,16 +84,16 @@ def batch_notes(shape: ComparedShape, cases: Mapping[str, list[Record]]) -> list
 def link_notes(cases: Mapping[str, list[Record]]) -> list[Note]:
     """Limits of links that are not the same for all workers."""
     known = (r.link.workers for records in cases.values() for r in records if r.link and r.link.workers)
-    asked = {tuple(worker.requested_mbit for worker in workers) for workers in known}
+    requested = {tuple(worker.requested_mbit for worker in workers) for workers in known}
     return [
         note("links-differ", links=", ".join(f"worker {i} {link_rate(mbit)}" for i, mbit in enumerate(rates)))
-        for rates in sorted(asked, key=str)
+        for rates in sorted(requested, key=str)
         if len(set(rates)) > 1
     ]
 
 
 def until_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[Note]:
-    """Notes on repeats that went on until intervals were as narrow as asked for."""
+    """Notes on repeats that continued until their intervals were narrow enough."""
     methods = (r.method for records in cases.values() for r in records)
     wanted = next((method.until_ci for method in methods if method and method.until_ci), None)
     if wanted is None:
@@ -145,7 +144,7 @@ def _rate_lost(row: Row) -> float:
 
 
 def warning_notes(cases: Mapping[str, list[Record]]) -> list[Note]:
-    """Warnings of records that a case is not what its strategy was chosen for."""
+    """Warnings of the records themselves."""
     return [
         note("advice", name, text=text)
         for name, records in cases.items()
@@ -154,7 +153,7 @@ def warning_notes(cases: Mapping[str, list[Record]]) -> list[Note]:
 
 
 def mark_notes(workload: str, rows: Sequence[Row]) -> list[Note]:
-    """Strategies that do not compute what one device computes, or lose more than they may."""
+    """Strategies that are not equivalent, or beyond their compressor's bound."""
     named = {
         kind: [r.strategy for r in rows if r.mark.kind == kind] for kind in ("not-equivalent", "beyond-bound")
     }
@@ -162,7 +161,7 @@ def mark_notes(workload: str, rows: Sequence[Row]) -> list[Note]:
 
 
 def separability_notes(cases: Mapping[str, list[Record]]) -> list[Note]:
-    """Strategies that train on something else than the step does on one device, or may do so."""
+    """Steps whose shards add up to another gradient than the whole batch, or may do so."""
     named: dict[tuple[bool | None, str], list[str]] = {}
     for name, records in cases.items():
         checks = [r.equivalence for r in records if r.equivalence is not None and not r.control]
@@ -176,7 +175,7 @@ def separability_notes(cases: Mapping[str, list[Record]]) -> list[Note]:
 
 
 def capture_notes(cases: Mapping[str, list[Record]]) -> list[Note]:
-    """Captured steps that compute something else than the workload's own, or may do so."""
+    """Captured steps that differ from the workload's own, or may do so."""
     checks = (r.equivalence for records in cases.values() for r in records if r.equivalence is not None)
     verdicts = dict.fromkeys((check.captured, check.capture) for check in checks)
     return [
@@ -241,7 +240,7 @@ def twin_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[N
 
 
 def preparation_notes(cases: Mapping[str, list[Record]]) -> list[Note]:
-    """Stages of the time before the first timed step, of the case that took longest."""
+    """Stages before the first timed step, of the case that took longest."""
     longest = max(
         (r for records in cases.values() for r in records if r.preparation is not None),
         key=lambda r: r.preparation.total_s if r.preparation is not None else 0.0,
@@ -263,7 +262,7 @@ def preparation_notes(cases: Mapping[str, list[Record]]) -> list[Note]:
 
 
 def computation_notes(cases: Mapping[str, list[Record]]) -> list[Note]:
-    """Precision and compiler of the steps, if these are not the author's."""
+    """Precision and compiler of the steps, if the workload has others."""
     methods = {record.method for records in cases.values() for record in records if record.method}
     devices = {record.device for records in cases.values() for record in records}
     precisions = sorted({method.precision for method in methods} - {AS_WRITTEN})
@@ -288,7 +287,7 @@ def _sparse_row_notes(cases: Mapping[str, list[Record]]) -> list[Note]:
 
 
 def input_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[Note]:
-    """Source of the batches of timed steps, and cases that wait for it."""
+    """Source of the batches, and cases that wait for it."""
     methods = (r.method for r in chain(*cases.values()))
     if not any(method.input == "pipeline" for method in methods if method):
         return []

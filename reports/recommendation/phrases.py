@@ -19,11 +19,9 @@ LABELS: Mapping[VerdictKind, str] = {
 
 # Claims, each after the label of its kind.
 FASTEST: Final = "{leader}, {ratios}"
-ONE_DEVICE_IS_FASTEST: Final = "{leader}: one device is fastest; next is {second}, {ratio}"
-BASELINE_IS_FASTEST: Final = "{leader}, the baseline; next is {second}, {ratio}"
 NEXT: Final = "the next, {name}"
 TIED: Final = "{names} are tied: {ratio}; {decides}"
-NO_INTERVAL: Final = "{leader} leads{ratio}; at least {least} repeats are needed: --repeats {least}"
+NO_INTERVAL: Final = "{leader} leads, {ratio}; at least {least} repeats are needed: --repeats {least}"
 ONLY_ONE: Final = "only {leader} was measured and checked correct"
 NO_CANDIDATE: Final = "no strategy was measured and checked correct"
 UNDER_FAULTS: Final = "strategies are not ranked under faults; compare {metrics}"
@@ -177,7 +175,8 @@ _REMARKS: Final = {
     "record": "{text}",
 }
 """Kind → phrase of a note that is no warning."""
-_SUBJECTS: Final = {kind: subject for subject, rows in _WARNINGS.items() for kind in rows}
+SUBJECTS: Final = {kind: subject for subject, rows in _WARNINGS.items() for kind in rows}
+"""Kind of a warning → its subject."""
 NOTES: Final = {kind: text for rows in (*_WARNINGS.values(), _REMARKS) for kind, text in rows.items()}
 """Kind → phrase and remedy, in the order in which notes are shown."""
 _PLACES: Final = {kind: place for place, kind in enumerate(NOTES)}
@@ -208,7 +207,7 @@ def note(kind: str, *strategies: str, **values: object) -> Note:
     fields = {"names": ", ".join(strategies), **values}
     return Note(
         kind=kind,
-        severity="warning" if kind in _SUBJECTS else "note",
+        severity="warning" if kind in SUBJECTS else "note",
         phrase=phrase.format(**fields),
         remedy=remedy.format(**fields),
         strategies=strategies,
@@ -220,7 +219,7 @@ def by_gravity(notes: Sequence[Note]) -> tuple[Note, ...]:
     ordered = sorted(notes, key=lambda item: _PLACES[item.kind])
     gravest: dict[str, Note] = {}
     for item in ordered:
-        if item.kind in _SUBJECTS:
-            gravest.setdefault(_SUBJECTS[item.kind], item)
+        if item.kind in SUBJECTS:
+            gravest.setdefault(SUBJECTS[item.kind], item)
     first = {id(item) for item in gravest.values()}
     return (*gravest.values(), *(item for item in ordered if id(item) not in first))

@@ -1,7 +1,7 @@
 """Verdict on one comparison: the strategy to take for each goal, with its certainty, reasons and warnings.
 
-A strategy may win only when it is proven to compute the right thing, when every repeat was plausible, and
-when the interval of its ratio to every other candidate excludes 1.
+A strategy wins only if it is proven correct, if every repeat is plausible, and if the interval of its ratio
+to every other candidate excludes 1.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scipy.special import stdtrit
 from harness.records.comparison import MIN_REPEATS_INTERVAL
 from reports.contrasts import SIGNIFICANCE, Contrasts
 from reports.marks import WORDS
-from reports.quantities import MISSING, digits, limits, plain, spread_of, times
+from reports.quantities import MISSING, digits, evidence, plain, spread_of, times
 from reports.recommendation import phrases
 from reports.recommendation.candidates import (
     Lead,
@@ -28,11 +28,10 @@ from reports.recommendation.candidates import (
 )
 from reports.rows.report import Advice, Answer, Goal, VerdictKind
 from reports.rows.row import Row
-from reports.shapes import BASELINE
 from reports.statistics import POWER, Ratio
 
 _MOST_REPEATS = 100
-"""Beyond that nobody would wait: the difference is named as too small instead."""
+"""Most repeats that a verdict asks for."""
 
 
 def verdict(
@@ -42,12 +41,12 @@ def verdict(
     goal: Goal = "fastest",
     has_faults: bool = False,
 ) -> Advice:
-    """Choose the strategy that serves a goal best among those that compute the right thing.
+    """Choose the strategy that serves a goal best among the correct ones.
 
     Args:
         rows: of one workload and shape, in falling order of standing.
-        goal: what the headline answers; the fastest where nothing is known of it.
-        has_faults: some of their workers do not do what they should.
+        goal: of the headline; the fastest if no figure of the goal is known.
+        has_faults: faults are injected into some workers.
     """
     if has_faults:
         return _under_faults(rows)
@@ -118,7 +117,7 @@ def _fastest(rows: Sequence[Row], contrasts: Contrasts) -> Advice:
     reasons: list[str] = []
     match lead.kind:
         case "no-interval":
-            claim = _no_interval(rows, leader, candidates[1])
+            claim = _no_interval(rows, leader, candidates[1], contrasts)
         case "together":
             claim, reasons = _tie(rows, lead, contrasts)
         case "clear":
@@ -128,27 +127,20 @@ def _fastest(rows: Sequence[Row], contrasts: Contrasts) -> Advice:
     )
 
 
-def _no_interval(rows: Sequence[Row], leader: Row, second: Row) -> str:
-    against = _against_baseline(rows, second if leader.is_baseline else leader)
-    ratio = f", {against}" if against else ""
-    if leader.is_baseline:
-        ratio = f"; next is {second.strategy}{ratio}"
-    return phrases.NO_INTERVAL.format(leader=leader.strategy, ratio=ratio, least=MIN_REPEATS_INTERVAL)
+def _no_interval(rows: Sequence[Row], leader: Row, second: Row, contrasts: Contrasts) -> str:
+    against = _against_baseline(rows, leader) or _against_next(leader, second, contrasts)
+    return phrases.NO_INTERVAL.format(leader=leader.strategy, ratio=against, least=MIN_REPEATS_INTERVAL)
 
 
 def _clear(rows: Sequence[Row], leader: Row, second: Row, contrasts: Contrasts) -> str:
-    ratio = contrasts.of(leader.strategy, second.strategy)
-    # A lead without a ratio would be none.
-    assert ratio is not None
-    if leader.is_baseline and second.ratio is not None:
-        is_single = leader.strategy == BASELINE
-        phrase = phrases.ONE_DEVICE_IS_FASTEST if is_single else phrases.BASELINE_IS_FASTEST
-        behind = _ratio(second.ratio, leader.strategy)
-        return phrase.format(leader=leader.strategy, second=second.strategy, ratio=behind)
     against = "" if second.is_baseline else _against_baseline(rows, leader)
-    next_name = phrases.NEXT.format(name=second.strategy) if against else second.strategy
-    ratios = filter(None, (against, _ratio(ratio, next_name)))
+    ratios = filter(None, (against, _against_next(leader, second, contrasts)))
     return phrases.FASTEST.format(leader=leader.strategy, ratios=", ".join(ratios))
+
+
+def _against_next(leader: Row, second: Row, contrasts: Contrasts) -> str:
+    name = second.strategy if second.is_baseline else phrases.NEXT.format(name=second.strategy)
+    return _ratio(contrasts.of(leader.strategy, second.strategy), name)
 
 
 def _tie(rows: Sequence[Row], lead: Lead, contrasts: Contrasts) -> tuple[str, list[str]]:
@@ -157,14 +149,14 @@ def _tie(rows: Sequence[Row], lead: Lead, contrasts: Contrasts) -> tuple[str, li
     pair = contrasts.of(first.strategy, last.strategy)
     is_whole = len(level) == 2 and (first.is_baseline or last.is_baseline)
     if is_whole:
-        shown = _ratio(pair)
+        ratio = _ratio(pair)
     else:
         against = _against_baseline(rows, first) or _ratio(pair, last.strategy)
-        shown = f"{first.strategy} {against}"
+        ratio = f"{first.strategy} {against}"
     few = rows_with_too_few(lead, contrasts)
     claim = phrases.TIED.format(
         names=_and(lead.strategies),
-        ratio=shown,
+        ratio=ratio,
         decides=phrases.TOO_FEW_REPEATS.format(names=_and(few)) if few else _decides(pair, contrasts),
     )
     details = tie_details(level, contrasts)
@@ -183,7 +175,7 @@ def _against_baseline(rows: Sequence[Row], row: Row) -> str:
 
 
 def tie_details(level: Sequence[Row], contrasts: Contrasts) -> list[str]:
-    """Lines on strategies that rank together: the ratio of the outermost, and of those nearly distinguished.
+    """Lines on tied strategies: the ratio of first to last, and of the nearly significant ones.
 
     Args:
         level: at least two, in falling order of standing.
@@ -199,7 +191,7 @@ def tie_details(level: Sequence[Row], contrasts: Contrasts) -> list[str]:
 
 
 def why_together(first: str, second: str, contrasts: Contrasts) -> str:
-    """Reason why two rank together although the CI of their ratio excludes 1; empty where it does not."""
+    """Reason why two are tied although the CI of their ratio excludes 1; empty if it does not."""
     lead, p = contrasts.of(first, second), contrasts.p_of(first, second)
     if lead is None or lead.interval is None or lead.interval.contains(1.0):
         return ""
@@ -216,13 +208,13 @@ def why_together(first: str, second: str, contrasts: Contrasts) -> str:
 
 
 def enough_repeats(figure: Ratio, *, n_tests: int = 1) -> int | None:
-    """Repeats that tell a difference as large as this one from none, four times in five.
+    """Repeats that would show a difference as large as this one with a power of 80 %.
 
-    It is a plain estimate: it takes the spread and the difference of these repeats for the true ones, and p
-    to be corrected for all tests of the table at once (Bonferroni), which is never less than what is done.
+    The estimate takes spread and difference of the present repeats for the true ones, and corrects p by
+    Bonferroni over all tests of the table.
 
     Returns:
-        More than there are; None where they are too many to wait for, or nothing is known of the spread.
+        More than the present number; None if above the most to wait for, or if the spread is unknown.
     """
     if figure.error is None or figure.freedom is None or not 0.0 < figure.value < math.inf:
         return None
@@ -268,7 +260,7 @@ def _cheapest(rows: Sequence[Row], contrasts: Contrasts) -> Answer | None:
 
 
 def _standing(row: Row) -> float:
-    """The figure that rows are in falling order of: ratio to the baseline, or rate where there is none."""
+    """Figure by which rows are sorted: the ratio to the baseline, or the rate without one."""
     if row.ratio is not None:
         return row.ratio.value
     return 1.0 if row.is_baseline or row.rate is None else row.rate.value
@@ -310,10 +302,10 @@ def _why_tied_in_bytes(fewest: SentBytes, level: Sequence[tuple[SentBytes, Row]]
 
 
 def _outside(rows: Sequence[Row], leader: Row | None, contrasts: Contrasts) -> tuple[str, ...]:
-    """Lines on rows that may not win although their figures are ahead of the leader's.
+    """Lines on unranked rows with figures ahead of the leader's.
 
     Args:
-        leader: None where no row may win, so that all others are named.
+        leader: None if no row may win; all others are then named.
     """
     named: dict[str, list[str]] = {}
     for row in rows:
@@ -338,9 +330,7 @@ def _ratio(figure: Ratio | None, other: str = "") -> str:
     """A ratio to another strategy, as in `1.05× single (CI 0.880–1.25, n = 3)`."""
     if figure is None:
         return MISSING
-    inside = f"CI {limits(figure.interval)}" if figure.interval else "no CI"
-    n = f"{figure.n}" if figure.n == figure.n_baseline else f"{figure.n} vs {figure.n_baseline}"
-    return f"{' '.join(filter(None, (times(figure.value), other)))} ({inside}, n = {n})"
+    return f"{' '.join(filter(None, (times(figure.value), other)))} ({evidence(figure)})"
 
 
 def _and(names: Sequence[str]) -> str:

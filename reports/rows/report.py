@@ -372,7 +372,7 @@ class LeftOut:
     is_damage: bool = False
 
 
-TrustLevel = Literal["green", "amber", "red"]
+TrustLevel = Literal["green", "grey", "amber", "red"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reports.curves.fault_matrix import DIVERGED
-from reports.marks import WORDS
+from reports.marks import mark_text
 from reports.quantities import (
     MISSING,
     Cell,
@@ -46,15 +46,15 @@ def scaling_table(scaling: Scaling) -> Table:
     shared = f"{batch} per replica" if scaling.kind == "weak" else f"{batch} in total"
     return table_of(
         f"{scaling.kind.capitalize()} scaling, {shared}: examples per second; efficiency: rate per "
-        "device ÷ that of the reference; 95 % intervals",
+        "device ÷ that of the reference; 95 % CI",
         (
             "strategy",
-            "mark",
+            "correct",
             "reference",
             *(_size_name(workers, replicas) for _, workers, replicas in sizes),
         ),
         [(*_head(line), *(_point_cell(line, size) for size in sizes)) for line in scaling.lines],
-        words=("mark", "reference"),
+        words=("correct", "reference"),
     )
 
 
@@ -63,17 +63,17 @@ def link_table(sensitivity: LinkSensitivity) -> Table:
     points = {point.requested_mbit: point for line in sensitivity.lines for point in line.points}
     rates = sorted(points, key=lambda mbit: float("inf") if mbit is None else mbit)
     return table_of(
-        "Examples per second by requested link rate, with 95 % intervals; in brackets: measured link rate",
-        ("strategy", "mark", *(_link_name(points[mbit]) for mbit in rates)),
+        "Examples per second by requested link rate, with 95 % CI; in brackets: measured link rate",
+        ("strategy", "correct", *(_link_name(points[mbit]) for mbit in rates)),
         [
             (
                 Cell(text=line.strategy),
-                Cell(text=WORDS[line.mark]),
+                Cell(text=mark_text(line.mark)),
                 *(_rate_cell(line, mbit) for mbit in rates),
             )
             for line in sensitivity.lines
         ],
-        words=("mark",),
+        words=("correct",),
     )
 
 
@@ -86,11 +86,11 @@ def trade_off_table(comparison: Comparison) -> Table | None:
     return table_of(
         "Examples per second and bytes per step of all workers. Dominated: another strategy is at least as "
         "good in both and significantly better in one",
-        ("strategy", "mark", "examples/s", f"{layer}, a step", "front"),
+        ("strategy", "correct", "examples/s", f"{layer}, a step", "front"),
         [
             (
                 Cell(text=point.strategy),
-                Cell(text=WORDS[point.mark]),
+                Cell(text=mark_text(point.mark)),
                 _estimate(point.rate),
                 _sent_cell(point),
                 Cell(
@@ -99,7 +99,7 @@ def trade_off_table(comparison: Comparison) -> Table | None:
             )
             for point in trade_off.points
         ],
-        words=("mark", "front"),
+        words=("correct", "front"),
     )
 
 
@@ -116,7 +116,7 @@ def _size_name(workers: int, replicas: int) -> str:
 def _head(line: ScalingLine) -> tuple[Cell, ...]:
     devices = f"on {line.reference_devices} device{'s' if line.reference_devices != 1 else ''}"
     reference = "itself" if line.reference == line.strategy else line.reference
-    return Cell(text=line.strategy), Cell(text=WORDS[line.mark]), Cell(text=reference, note=devices)
+    return Cell(text=line.strategy), Cell(text=mark_text(line.mark)), Cell(text=reference, note=devices)
 
 
 def _point_cell(line: ScalingLine, size: tuple[int, int, int]) -> Cell:
@@ -143,9 +143,11 @@ def _estimate(rate: Estimate) -> Cell:
 
 
 def _link_name(point: LinkPoint) -> str:
-    asked = link_rate(point.requested_mbit)
+    requested = link_rate(point.requested_mbit)
     measured = point.measured_mbit
-    return asked if measured is None else f"{asked} ({digits(measured.value)} measured, n={measured.n})"
+    return (
+        requested if measured is None else f"{requested} ({digits(measured.value)} measured, n={measured.n})"
+    )
 
 
 _SHARES = {
@@ -211,14 +213,14 @@ def memory_table(comparison: Comparison) -> Table | None:
         ("strategy", "workers", "largest", "smallest", "variables, largest", "variables, smallest", "n"),
         [
             (
-                Cell(text=each.strategy),
-                Cell(text=str(len(each.peak_bytes)), value=len(each.peak_bytes)),
-                _peak_cell(each, _largest(each.peak_bytes)),
-                _peak_cell(each, _largest([None if b is None else -b for b in each.peak_bytes])),
-                *_limits(each.variable_bytes),
-                Cell(text=str(each.n)),
+                Cell(text=memory.strategy),
+                Cell(text=str(len(memory.peak_bytes)), value=len(memory.peak_bytes)),
+                _peak_cell(memory, _largest(memory.peak_bytes)),
+                _peak_cell(memory, _largest([None if b is None else -b for b in memory.peak_bytes])),
+                *_limits(memory.variable_bytes),
+                Cell(text=str(memory.n)),
             )
-            for each in comparison.curves.memory
+            for memory in comparison.curves.memory
         ],
     )
 

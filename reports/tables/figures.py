@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from reports.marks import WORDS, mark_words
+from reports.marks import mark_text, mark_words, why_unranked
 from reports.quantities import (
     MISSING,
     Cell,
@@ -41,10 +41,10 @@ def speed_table(comparison: Comparison) -> Table:
     return _table(
         comparison,
         "speed",
-        "Examples per second by the median step and over the whole window, with 95 % intervals",
+        "Examples per second by the median step and over the whole window, with 95 % CI",
         *([usual_name] if any(row.usual_name for row in comparison.rows) else []),
         _column("rank", 1, _rank_cell),
-        _words("mark", 2, lambda row: Cell(text=mark_words(row))),
+        _words("correct", 2, lambda row: Cell(text=mark_words(row))),
         _Column(heading=Heading(name=against, key="ratio"), place=4, cell=ratio_cell),
         _column("n", 5, _repeats_cell),
         _words("status", 7, lambda row: Cell(text=row.status)),
@@ -56,7 +56,7 @@ def step_table(comparison: Comparison) -> Table:
     return _table(
         comparison,
         "steps",
-        "Step time percentiles, geometric mean over repeats with 95 % interval; other columns: mean and "
+        "Step time percentiles, geometric mean over repeats with 95 % CI; other columns: mean and "
         "range over repeats",
         _column("n", 7, lambda row: Cell(text=str(row.n), value=row.n)),
     )
@@ -98,7 +98,7 @@ def check_table(comparison: Comparison) -> Table:
         "Error of the variable nearest to its tolerance, relative to its update, against one device; "
         "loss before the update of the named step, warm-up included",
         _words("class", 1, lambda row: Cell(text=row.class_)),
-        _words("mark", 2, lambda row: Cell(text=WORDS[row.mark.kind], note=row.mark.explanation)),
+        _words("correct", 2, lambda row: Cell(text=mark_text(row.mark.kind), note=row.mark.explanation)),
         _column("update error", 3, lambda row: _error_cell(row.mark.max_update_error)),
         _column("its tolerance", 4, _tolerance_cell),
     )
@@ -156,11 +156,10 @@ def _table(
 ) -> Table:
     columns = [_words("strategy", 0, name_cell), *others, *_figure_columns(comparison, section)]
     columns.sort(key=lambda column: column.place)
-    shown = comparison.rows if rows is None else rows
     return Table(
         caption=caption,
         columns=tuple(column.heading for column in columns),
-        rows=tuple(tuple(column.cell(row) for column in columns) for row in shown),
+        rows=tuple(tuple(column.cell(row) for column in columns) for row in rows or comparison.rows),
     )
 
 
@@ -197,15 +196,7 @@ def _words(name: str, place: int, cell: Callable[[Row], Cell]) -> _Column:
 
 
 def _rank_cell(row: Row) -> Cell:
-    return Cell(text=str(row.rank) if row.rank else MISSING, note=_why_no_rank(row), value=row.rank)
-
-
-def _why_no_rank(row: Row) -> str:
-    if row.rank:
-        return ""
-    if row.status != "ok":
-        return row.status
-    return WORDS[row.mark.kind] if not row.mark.proven else "no interval"
+    return Cell(text=str(row.rank or MISSING), note=why_unranked(row), value=row.rank)
 
 
 def _repeats_cell(row: Row) -> Cell:

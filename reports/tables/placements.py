@@ -78,13 +78,13 @@ def server_table(comparison: Comparison) -> Table | None:
 
 def pass_table(comparison: Comparison) -> Table | None:
     """Nodes and time of each pass over the first worker's graph; None without any record of passes."""
-    rows = [(row, each) for row in comparison.rows for each in row.passes]
+    rows = [(row, item) for row in comparison.rows for item in row.passes]
     if not rows:
         return None
     return table_of(
         "Passes over the first worker's graph, in order; time: mean and range over repeats",
         ("strategy", "pass", "nodes after", "added", "time"),
-        [(name_cell(row), *_pass_cells(each)) for row, each in rows],
+        [(name_cell(row), *_pass_cells(item)) for row, item in rows],
         words=("pass",),
     )
 
@@ -101,15 +101,18 @@ def _line_cells(line: PlacementLine) -> tuple[Cell, ...]:
     )
 
 
-def _server_cells(held: Sequence[int], n_shown: int, *, is_cut: bool) -> tuple[Cell, ...]:
-    cells = [_bytes_cell(n_bytes) for n_bytes in held[:n_shown]]
+def _server_cells(server_bytes: Sequence[int], n_shown: int, *, is_cut: bool) -> tuple[Cell, ...]:
+    cells = [_bytes_cell(n_bytes) for n_bytes in server_bytes[:n_shown]]
     cells += [Cell(text="")] * (n_shown - len(cells))
-    mean = sum(held) / len(held)
+    mean = sum(server_bytes) / len(server_bytes)
     if is_cut:
-        further = held[n_shown:]
+        further = server_bytes[n_shown:]
         sums = Cell(text=byte_count(sum(further)), note=f"{len(further)} servers", value=sum(further))
-        cells += [sums if further else Cell(text=""), *map(_bytes_cell, (min(held), mean, max(held)))]
-    imbalance = max(held) / mean
+        cells += [
+            sums if further else Cell(text=""),
+            *map(_bytes_cell, (min(server_bytes), mean, max(server_bytes))),
+        ]
+    imbalance = max(server_bytes) / mean
     return (*cells, Cell(text=f"{imbalance:.2f}", value=imbalance))
 
 
@@ -117,13 +120,13 @@ def _bytes_cell(n_bytes: float) -> Cell:
     return Cell(text=byte_count(n_bytes), value=n_bytes)
 
 
-def _pass_cells(each: PassRow) -> tuple[Cell, ...]:
-    added = "" if each.added is None else f"{each.added:+,}"
+def _pass_cells(item: PassRow) -> tuple[Cell, ...]:
+    added = "" if item.added is None else f"{item.added:+,}"
     return (
-        Cell(text=each.name),
-        Cell(text=count(each.nodes), value=each.nodes),
-        Cell(text=added, value=each.added),
-        mean_cell(each.seconds, "seconds"),
+        Cell(text=item.name),
+        Cell(text=count(item.nodes), value=item.nodes),
+        Cell(text=added, value=item.added),
+        mean_cell(item.seconds, "seconds"),
     )
 
 
@@ -147,7 +150,7 @@ def difference_table(report: Report) -> Table | None:
 def _cell(values: Sequence[FactValue]) -> Cell:
     if len(values) < 2:
         return Cell(text=values[0].text if values else MISSING)
-    shown = "; ".join(value.text for value in values[:_MOST_VALUES])
+    texts = "; ".join(value.text for value in values[:_MOST_VALUES])
     more = len(values) - _MOST_VALUES
     counts = ", ".join(str(value.n_records) for value in values[:_MOST_VALUES] if value.n_records)
-    return Cell(text=f"{shown}; {more} others" if more > 0 else shown, note=f"{counts} records")
+    return Cell(text=f"{texts}; {more} others" if more > 0 else texts, note=f"{counts} records")

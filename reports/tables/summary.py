@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from reports.charts.in_page import KINDS
-from reports.marks import WORDS
-from reports.quantities import MISSING, Cell, Table, byte_count, interval_of, limits, table_of, times
-from reports.recommendation.candidates import layer_of, sent_by
+from reports.marks import SYMBOLS, mark_text
+from reports.quantities import MISSING, Cell, Table, byte_count, evidence, table_of, times
+from reports.recommendation import phrases
+from reports.recommendation.candidates import can_win, layer_of, sent_by
 from reports.rows.report import Comparison, Report
 from reports.rows.row import Row
 
-_NAMES = ("workload", "run", "shape", "winner", "speedup", "sent/step", "correct")
+_NAMES = ("workload", "run", "winner", "speedup", "sent/step", "correct")
 
 
 def comparison_id(number: int) -> str:
@@ -31,7 +31,7 @@ def summary_table(report: Report) -> Table | None:
         return None
     places = [place for place, name in enumerate(_NAMES) if name != "run" or len(report.origins) > 1]
     return table_of(
-        "Speedup over the baseline with its 95 % interval; bytes sent per step by all workers",
+        "Speedup with its 95 % CI; bytes sent per step by all workers",
         tuple(_NAMES[place] for place in places),
         [tuple(row[place] for place in places) for row in rows],
         words=tuple(name for name in _NAMES if name not in ("speedup", "sent/step")),
@@ -45,15 +45,15 @@ def _comparison_rows(report: Report) -> Iterator[tuple[Cell, ...]]:
         leaders = [
             row for name in comparison.verdict.leaders for row in comparison.rows if row.strategy == name
         ]
-        shown = next((row for row in leaders if not row.is_baseline), next(iter(leaders), None))
+        marks = {SYMBOLS[row.mark.kind]: mark_text(row.mark.kind) for row in reversed(leaders)}
+        leader = next((row for row in leaders if not row.is_baseline), next(iter(leaders), None))
         yield (
-            Cell(text=comparison.workload, link=comparison_id(number)),
+            Cell(text=comparison.workload, note=comparison.shape, link=comparison_id(number)),
             Cell(text=report.run_in_words(comparison.run)),
-            Cell(text=comparison.shape),
             _winner_cell(comparison),
-            _speedup_cell(shown, comparison),
-            _sent_cell(shown),
-            _correct_cell(leaders),
+            _speedup_cell(leader, comparison),
+            _sent_cell(leader),
+            Cell(text=", ".join(marks.values()) or MISSING),
         )
 
 
@@ -73,16 +73,17 @@ def _winner_cell(comparison: Comparison) -> Cell:
 
 
 def _speedup_cell(row: Row | None, comparison: Comparison) -> Cell:
-    if row is None:
+    """Ratio of the winner to the baseline, or to the next if the baseline wins."""
+    ratio, other = (row.ratio if row else None), comparison.baseline
+    if row is not None and row.is_baseline:
+        following = next(
+            (next_row for next_row in comparison.rows if next_row.ratio and can_win(next_row)), None
+        )
+        if following is not None and following.ratio is not None:
+            ratio, other = following.ratio.inverse(), phrases.NEXT.format(name=following.strategy)
+    if ratio is None:
         return Cell(text=MISSING)
-    if row.is_baseline:
-        return Cell(text=times(1.0), note="the baseline", value=1.0)
-    if row.ratio is None:
-        return Cell(text=MISSING)
-    inside = limits(row.ratio.interval) or interval_of(row.ratio)
-    return Cell(
-        text=times(row.ratio.value), note=f"{inside}, over {comparison.baseline}", value=row.ratio.value
-    )
+    return Cell(text=times(ratio.value), note=f"{evidence(ratio)}, vs {other}", value=ratio.value)
 
 
 def _sent_cell(row: Row | None) -> Cell:
@@ -93,22 +94,14 @@ def _sent_cell(row: Row | None) -> Cell:
     return Cell(text=sent.text, note="" if layer == "tcp" else "predicted", value=sent.mean.value)
 
 
-def _correct_cell(leaders: Sequence[Row]) -> Cell:
-    marks = {KINDS[row.mark.kind].text[0]: WORDS[row.mark.kind] for row in leaders}
-    if list(marks) == ["✓"]:
-        return Cell(text="✓")
-    return Cell(text=", ".join(f"{sign} {word}" for sign, word in marks.items()) or MISSING)
-
-
 def _fault_rows(report: Report) -> Iterator[tuple[Cell, ...]]:
     missing = Cell(text=MISSING)
     for number, matrix in enumerate(report.fault_matrices):
         front = [line for line in matrix.lines if line.on_front]
         best = next(iter(front), None)
         yield (
-            Cell(text=matrix.title, link=faults_id(number)),
+            Cell(text=matrix.title, note=matrix.shape, link=faults_id(number)),
             Cell(text=report.run_in_words(matrix.run)),
-            Cell(text=matrix.shape),
             Cell(text=", ".join(line.strategy for line in front) or "no winner"),
             Cell(text=times(best.relative_rate), note=f"{best.strategy} over {matrix.baseline}")
             if best

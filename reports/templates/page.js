@@ -12,7 +12,7 @@
 
   // ---- what is shown ------------------------------------------------------------------------------------------
 
-  // A strategy can compute the right thing in one section and not in another.
+  // A strategy can be correct in one section and not in another.
   const kindsIn = (section) => data.kinds[section] ?? data.kinds[""];
   const keptIn = (section) => (key) => {
     const named = !filter.words.length || filter.words.some((word) => key.toLowerCase().includes(word));
@@ -102,6 +102,7 @@
   const beforeText = (entry, y) => {
     const style = getComputedStyle(entry.querySelector("i"));
     const form = style.getPropertyValue("--form");
+    if (entry.querySelector(".interval")) return `<path d="M24 ${y - 8}v8m0-4h20m0-4v8" fill="none" stroke="${form}" stroke-width="1.6"/>`;
     return form ? `<rect x="24" y="${y - 9}" width="20" height="10" fill="${form}"/>`
       : `<path d="M24 ${y - 4}h20" stroke="${style.borderTopColor}" stroke-width="2" stroke-dasharray="${DASHES[style.borderTopStyle] ?? ""}"/>`;
   };

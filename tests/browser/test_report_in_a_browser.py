@@ -197,7 +197,7 @@ def test_a_chart_is_saved_as_the_reader_has_it(page: Page) -> None:
     figure = section_of(page, "wide-mlp").locator("figure[data-chart$=-ranking]")
     figure.scroll_into_view_if_needed()
     expect(figure.locator(".live svg")).not_to_contain_text("ps-load-balancing")
-    hold_saved_files(page, figure, ["all-reduce", "single", "✓ computes the right thing", "95 % interval"])
+    hold_saved_files(page, figure, ["all-reduce", "single", "✓ equivalent", "95 % confidence interval"])
 
 
 def test_lines_of_a_saved_chart_are_named_in_its_legend(page: Page) -> None:
@@ -207,12 +207,12 @@ def test_lines_of_a_saved_chart_are_named_in_its_legend(page: Page) -> None:
 
 
 def test_a_filter_concerns_what_a_strategy_is_in_that_section(page: Page) -> None:
-    page.get_by_label("of class").select_option("may win")
+    page.get_by_label("of class").select_option("correct")
     assert "broken-reduce" not in strategies_of(
         section_of(page, "wide-mlp").locator("table[data-table=speed]")
     )
     for row in page.locator("table[data-table=speed] tbody tr:visible").all():
-        assert "NOT" not in row.locator("td").nth(1).inner_text()
+        assert "✗" not in row.inner_text()
 
 
 def test_a_chart_that_was_filtered_away_comes_back_as_the_filter_has_it(page: Page) -> None:

@@ -1,6 +1,6 @@
 // What all forms share: widths, ticks, axes, tooltips, intervals.
 
-const LABEL_WIDTH = 222;
+const LABEL_WIDTH = 250;
 const VALUE_WIDTH = 236;
 const WIDE_FROM = 700;
 const isWide = (width) => width >= WIDE_FROM;

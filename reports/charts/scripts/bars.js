@@ -1,11 +1,23 @@
+// Lines of the labels left and right of a lane.
+const besides = (lane) => [marked(lane, 28), [valued(lane), ...noted(lane, 36)]];
+
+// Lines of the labels above a lane on a narrow page. The last one is shared by both, if there is room.
+const aboves = (lane) => {
+  const lines = [...marked(lane, 40), ...noted(lane, 46)];
+  const isLong = [...(lane.remark || lane.name)].length > (lane.remark ? 26 : 20);
+  return [valued(lane) && isLong ? [...lines, ""] : lines, [valued(lane)]];
+};
+
 // Lanes with bars from left to right, one on top of the other or end to end; names left of them, or above.
 const bars = (spec, width) => {
   const wide = isWide(width);
   const most = Math.max(...spec.lanes.map((lane) => lane.bars.length), 1);
-  const above = wide ? 0 : 22;
+  const labels = spec.lanes.map((lane) => (wide ? besides(lane) : aboves(lane)));
+  const named = LINE * Math.max(...labels.flat().map((lines) => lines.length), 1);
+  const above = wide ? 0 : named + 6;
   const thickness = spec.stacked || most === 1 ? 20 : 11;
   const tall = spec.stacked ? thickness : thickness * most + 3 * (most - 1);
-  const pitch = tall + 14 + above;
+  const pitch = Math.max(tall, wide ? named : 0) + 14 + above;
   const height = 12 + pitch * spec.lanes.length + (spec.axis.name ? 52 : 30);
   const high = spec.axis.high ?? Math.max(...spec.lanes.flatMap((lane) => lane.bars.map((bar) => bar.end ?? 0)));
   const category = {
@@ -22,10 +34,10 @@ const bars = (spec, width) => {
     yAxis: [
       { ...category, axisLabel: { interval: 0, align: "left", margin: LABEL_WIDTH, ...shift, rich,
         ...(wide ? {} : { backgroundColor: color("paper") }),
-        formatter: (i) => marked(spec.lanes[i], wide ? 25 : spec.lanes.some(({ value, note }) => value || note) ? 15 : 24) } },
+        formatter: (i) => labels[i][0].join("\n") } },
       { ...category, position: "right", axisLabel: { interval: 0, align: wide ? "left" : "right", margin: 14, ...shift, rich,
         ...(wide ? {} : { backgroundColor: color("paper") }),
-        formatter: (i) => valued(spec.lanes[i]) } },
+        formatter: (i) => labels[i][1].join("\n") } },
     ],
     series: [],
   };

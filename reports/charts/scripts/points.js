@@ -9,11 +9,11 @@ const apart = (bottom) => {
     const key = `${seriesIndex}/${dataIndex}`;
     if (taken.has(key)) taken = new Map(); // drawn anew
     const isFree = (top) => top > 0 && top + height < bottom && [...taken.values()].every(
-      (other) => x > other.right || other.left > x + width || Math.abs(top - other.top) >= ROW);
+      (other) => x > other.right || other.left > x + width || top >= other.bottom || other.top >= top + Math.max(height, ROW));
     const rows = ASIDE.find((n) => isFree(y + n * ROW));
     if (rows === undefined) return { hideOverlap: true };
     const top = y + rows * ROW;
-    taken.set(key, { left: x, right: x + width, top });
+    taken.set(key, { left: x, right: x + width, top, bottom: top + Math.max(height, ROW) });
     const end = [x - 3, top + height / 2];
     const from = rows === 0 ? end : [point.x + point.width / 2, point.y + point.height / 2];
     return { x, y: top + height / 2, align: "left", verticalAlign: "middle", labelLinePoints: [from, end, end] };
@@ -35,7 +35,7 @@ const points = (spec, width) => {
     z: behind ? 2 : 3,
     // The line through the front would strike names through.
     label: { show: true, position: "right", offset: [0, behind || !spec.joined ? 0 : -9], color: behind ? SOFT : INK, fontSize: 12,
-      formatter: (item) => clipped(item.data.name, wide ? 34 : 16) },
+      lineHeight: ROW, formatter: (item) => wrapped(item.data.name, wide ? 26 : 14).join("\n") },
     labelLine: { show: true, lineStyle: { color: SOFT, width: 0.8 } },
     labelLayout: layout,
     data: shown(behind).map((point) => ({ value: [point.x, point.y], name: point.name, tip: point.tip })),

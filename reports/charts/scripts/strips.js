@@ -2,16 +2,17 @@
 const strips = (spec, width, { live = false } = {}) => {
   const wide = isWide(width);
   const lane = 13;
-  const above = wide ? 0 : 18;
   let top = 4;
-  const rows = spec.lanes.flatMap((each) => {
-    const first = top + above;
-    top = first + lane * each.repeats.length + 10;
-    return each.repeats.map((repeat, i) => ({
+  const rows = spec.lanes.flatMap((strip) => {
+    const name = marked(strip, wide ? 28 : 40);
+    const tall = Math.max(lane * strip.repeats.length, wide ? LINE * name.length : 0);
+    const first = top + (wide ? 0 : LINE * name.length + 2);
+    top = first + tall + 10;
+    return strip.repeats.map((repeat, i) => ({
       ...repeat,
       y: first + i * lane,
-      label: i === 0 ? marked(each, wide ? 25 : 24) : "",
-      labelY: wide ? first + (lane * each.repeats.length) / 2 : first - 9,
+      label: i === 0 ? name.join("\n") : "",
+      labelY: wide ? first + tall / 2 : first - LINE * name.length / 2 - 1,
       value: [i],
     }));
   });

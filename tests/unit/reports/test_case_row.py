@@ -43,9 +43,9 @@ def timed(traced: TracedTimes) -> Record:
 
 def test_a_case_that_waits_for_its_host_is_marked() -> None:
     records = [timed(ON_GPU)]
-    assert mark_words(case_row("single", records, records, SHAPE, None)) == "not checked, host-bound"
+    assert mark_words(case_row("single", records, records, SHAPE, None)) == "– not checked, host-bound"
     records = [timed(replace(ON_GPU, host_bound=False))]
-    assert mark_words(case_row("single", records, records, SHAPE, None)) == "not checked"
+    assert mark_words(case_row("single", records, records, SHAPE, None)) == "– not checked"
 
 
 def test_it_is_warned_of() -> None:

@@ -49,8 +49,8 @@ def change(case: Case, **fields: object) -> Case:
 
 def test_a_clear_leader_is_named_with_ratio_interval_and_bytes(compare: Compare) -> None:
     comparison = compare([ALONE, CONTROL, PS, REDUCE])
-    assert [r.strategy for r in comparison.rows] == ["none", "all-reduce", "ps", "single"]
-    assert [r.rank for r in comparison.rows] == [None, 1, 2, 3]
+    assert [r.strategy for r in comparison.rows] == ["all-reduce", "ps", "single", "none"]
+    assert [r.rank for r in comparison.rows] == [1, 2, 3, None]
     assert comparison.verdict.kind == "clear"
     assert comparison.verdict.leaders == ("all-reduce",)
     # The next is the alternative; equal bytes are not mentioned.
@@ -167,7 +167,7 @@ def test_what_trains_on_something_else_is_warned_of(tmp_path: Path) -> None:
 def test_a_baseline_ahead_without_interval_names_the_next(compare: Compare) -> None:
     comparison = compare([change(ALONE, p50_s=0.004), REDUCE], n_repeats=1)
     assert comparison.verdict.kind == "no-interval"
-    assert comparison.verdict.claim.startswith("single leads; next is all-reduce, 0.")
+    assert comparison.verdict.claim.startswith("single leads, 2.50× the next, all-reduce (no CI, n = 1); ")
 
 
 def test_a_stall_is_noted(compare: Compare) -> None:
@@ -215,9 +215,9 @@ def test_what_cannot_be_judged_is_not_equivalent_by_default(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("within", "kind", "words"),
     [
-        (True, "within-bound", "within its compressor's bound"),
-        (False, "beyond-bound", "more than its compressor's bound: step 2 is off"),
-        (None, "undecidable", "cannot be judged: step 2 is off"),
+        (True, "within-bound", "within the compressor's bound"),
+        (False, "beyond-bound", "beyond the compressor's bound: step 2 is off"),
+        (None, "undecidable", "rounding hides the compressor's loss: step 2 is off"),
     ],
 )
 def test_a_compressed_strategy_may_win_within_its_bound(
@@ -232,7 +232,7 @@ def test_a_compressed_strategy_may_win_within_its_bound(
     assert mark_of(unchecked).kind == "not-checked"
     failed = Equivalence(checked=False, reason="the check did not end")
     explanation = mark_of([dataclasses.replace(r, equivalence=failed) for r in records]).explanation
-    assert explanation.endswith("no stored check: the check did not end")
+    assert explanation.endswith("not checked: the check did not end")
 
 
 def test_variables_that_rounding_hides_are_named_beside_a_passed_check(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_too_few_repeats_name_no_winner(compare: Compare, n: int) -> None:
 def test_a_baseline_that_wins_is_said_to(compare: Compare) -> None:
     comparison = compare([change(ALONE, p50_s=0.004), REDUCE, PS])
     assert comparison.verdict.leaders == ("single",)
-    assert "single: one device is fastest; next is all-reduce, 0." in comparison.verdict.headline
+    assert re.match(r"WINNER: single, 2\.\d+× the next, all-reduce \(CI ", comparison.verdict.headline)
     assert row(comparison, "single").ratio is None
 
 

@@ -32,15 +32,17 @@ def test_a_quiet_machine_without_failures_is_green(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "reason"),
+    ("share", "level", "reason"),
     [
-        (0.3, "other programs used up to 30 % of the workers' cores in all repeats"),
-        (None, "load of other programs not measured"),
+        (0.3, "amber", "other programs used up to 30 % of the workers' cores in all repeats"),
+        (None, "grey", "load of other programs not measured"),
     ],
 )
-def test_load_that_is_there_or_unknown_is_amber(tmp_path: Path, share: float | None, reason: str) -> None:
+def test_load_is_amber_and_grey_if_unknown(
+    tmp_path: Path, share: float | None, level: str, reason: str
+) -> None:
     trust = light(tmp_path / "run", PS, share=share)
-    assert (trust.level, trust.reason) == ("amber", f"{reason}; no failures, no damaged files")
+    assert (trust.level, trust.reason) == (level, f"{reason}; no failures, no damaged files")
 
 
 def test_shared_cores_are_amber(tmp_path: Path) -> None:
@@ -49,15 +51,24 @@ def test_shared_cores_are_amber(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "failure", "level"),
-    [("failed", DIED, "red"), ("implausible", TOO_FAST, "red"), ("skipped", NO_GPU, "amber")],
+    ("status", "failure", "level", "words"),
+    [
+        ("failed", DIED, "red", "failed"),
+        ("implausible", TOO_FAST, "red", "was implausible"),
+        ("skipped", NO_GPU, "amber", "was skipped"),
+    ],
 )
-def test_repeats_without_a_result_come_first(
-    tmp_path: Path, status: str, failure: object, level: str
+def test_repeats_without_a_result_come_first_with_their_strategy(
+    tmp_path: Path, status: str, failure: object, level: str, words: str
 ) -> None:
     trust = light(tmp_path / "run", replace(PS, problems={1: (status, failure)}))
     assert trust.level == level
-    assert trust.reason.startswith(f"1 of 6 repeats {status}; ")
+    assert trust.reason.startswith(f"ps {words} in 1 of 3 repeats; ")
+
+
+def test_many_failed_strategies_are_counted(tmp_path: Path) -> None:
+    failed = [replace(PS, strategy=f"s{i}", problems={0: ("failed", DIED)}) for i in range(5)]
+    assert light(tmp_path / "run", *failed).reason.partition("; ")[0].endswith(", 2 more failed")
 
 
 def test_damaged_files_are_red(tmp_path: Path) -> None:

@@ -450,7 +450,7 @@ def test_wrong_cases_are_named_before_all_else(nights: Nights) -> None:
             )
         ),
     )
-    beyond = "; ".join(f"s{k} on w is beyond bound" for k in (2, 3, 4))
+    beyond = "; ".join(f"s{k} on w is beyond the compressor's bound" for k in (2, 3, 4))
     assert verdict_line(verdict) == (
         f"2026-01-05: no series, 7 without a figure - s1 on w is not equivalent; {beyond}; "
         "2 more compute something else than they promise"

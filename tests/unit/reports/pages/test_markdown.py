@@ -90,7 +90,7 @@ def test_verdict_and_ranking_stand_open_and_all_else_is_folded(full_run: Path) -
     assert "<" not in opened.replace("<!-- -->", "").replace("\\<", "")
     headings = [line for line in opened.splitlines() if line.startswith("| strategy |")]
     assert len(headings) == 4
-    assert all("| rank | mark | examples/s |" in line for line in headings)
+    assert all("| rank | correct | examples/s |" in line for line in headings)
     assert opened.index("WINNER: all-reduce") < opened.index("| strategy |")
     for title in ("Step times", "Traffic", "Provenance", "Left out: 1"):
         assert f"<summary>{title}</summary>" in text
@@ -123,8 +123,8 @@ def test_warnings_stand_under_the_headline_and_answers_for_other_goals_are_folde
 
 def test_marks_and_ranks_are_explained_once(full_run: Path) -> None:
     text = reports.render([full_run], "md")
-    assert text.count("Mark: ") == 1
-    assert text.index("Mark: ") < text.index("| rank | mark |")
+    assert text.count("Correct: ") == 1
+    assert text.index("Correct: ") < text.index("| rank | correct |")
 
 
 def test_facts_that_nothing_is_known_of_are_not_listed(tmp_path: Path) -> None:

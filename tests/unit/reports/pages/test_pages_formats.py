@@ -236,7 +236,7 @@ def test_junit_has_a_test_for_each_strategy_and_says_what_is_wrong(full_run: Pat
     suites = {suite.get("name", "").partition(" ·")[0]: suite for suite in root}
     wide = {case.get("name"): case for case in suites["wide-mlp"].iter("testcase")}
     assert wide["all-reduce"].find("failure") is None
-    assert "examples/s, equivalent" in wide["all-reduce"].findtext("system-out", "")
+    assert "examples/s, ✓ equivalent" in wide["all-reduce"].findtext("system-out", "")
     assert float(wide["all-reduce"].get("time", "")) == pytest.approx(0.0362, rel=0.05)
     assert wide["broken-reduce"].find("failure").get("type") == "not-equivalent"  # type: ignore[union-attr]
     words = {case.get("name"): case for case in suites["word-lm"].iter("testcase")}

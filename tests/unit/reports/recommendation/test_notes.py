@@ -146,7 +146,7 @@ def row(name: str, share: float | None) -> Row:
 
 def test_a_case_that_waits_is_marked_and_its_share_is_told() -> None:
     rows = [row("ps", 0.25), row("single", 0.02)]
-    assert [mark_words(row) for row in rows] == ["not checked, input-bound", "not checked"]
+    assert [mark_words(row) for row in rows] == ["– not checked, input-bound", "– not checked"]
     how, bound = input_notes(rows, {"ps": [timed(0.25)], "single": [timed(0.02)]})
     assert "tf.data pipeline" in how.text
     assert bound.text.startswith("input-bound: share of step time waiting for input: ps 25 %; ")

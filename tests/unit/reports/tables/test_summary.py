@@ -1,5 +1,6 @@
 """The summary of a report: a row for each workload and shape."""
 
+import re
 from pathlib import Path
 
 from synthetic_run import full_cases, write_run
@@ -16,15 +17,20 @@ def test_each_comparison_has_winner_speedup_traffic_and_mark(tmp_path: Path) -> 
     assert table is not None
     rows = {cells[0].text: cells for cells in table.rows}
     assert [cells[0].link for cells in table.rows] == [comparison_id(i) for i in range(len(table.rows))]
-    _, shape, winner, speedup, sent, correct = rows["wide-mlp"]
-    assert (winner.text, correct.text) == ("all-reduce", "✓")
-    assert shape.text.startswith("2 workers")
+    workload, winner, speedup, sent, correct = rows["wide-mlp"]
+    assert (winner.text, correct.text) == ("all-reduce", "✓ equivalent")
+    assert workload.note.startswith("2 workers")
     assert speedup.text.startswith("1.7")
-    assert speedup.note.endswith(", over single")
+    assert re.fullmatch(r"CI [\d.]+–[\d.]+, n = 3, vs single", speedup.note)
     assert sent.text == "33.8 MB"
-    assert rows["word-lm"][2].text.startswith("tie: ")
-    assert (rows["digits-cnn"][2].text, rows["digits-cnn"][3].note) == ("single", "the baseline")
-    assert "| wide-mlp | 2 workers" in "\n".join(markdown_table(table))
+    assert rows["word-lm"][1].text.startswith("tie: ")
+    # A baseline that wins is set against the next.
+    _, winner, speedup, *_ = rows["digits-cnn"]
+    assert winner.text == "single"
+    assert speedup.value is not None
+    assert speedup.value > 1.0
+    assert re.fullmatch(r"CI [\d.]+–[\d.]+, n = 3, vs the next, [\w-]+", speedup.note)
+    assert "| wide-mlp (2 workers" in "\n".join(markdown_table(table))
 
 
 def test_several_runs_have_a_column_of_their_own_and_none_has_no_table(tmp_path: Path) -> None:
