@@ -4,7 +4,7 @@ import functools
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -43,9 +43,40 @@ def reason_of(error: BaseException) -> str:
     message = getattr(getattr(error, "ag_error_metadata", None), "cause_message", None)
     if message is None:
         message = f"{type(error).__name__}: {error.msg if isinstance(error, SyntaxError) else error}"
-    text = " ".join(_TERMINAL_STYLE.sub("", message).split())
-    shortened = text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
-    return shortened if not shortened.endswith(":") else f"{shortened} no message"
+    reason = _shortened(_TERMINAL_STYLE.sub("", message))
+    return reason if not reason.endswith(":") else f"{reason} no message"
+
+
+def _shortened(text: str) -> str:
+    joined = " ".join(text.split())
+    return joined if len(joined) <= _LONGEST_REASON else f"{joined[:_LONGEST_REASON]}…"
+
+
+def quote(value: object) -> str:
+    """A value and its type, in one line that is not too long."""
+    return f"{type(value).__name__} {_shortened(repr(value))}"
+
+
+Rules: TypeAlias = Mapping[str, tuple[Callable[[object], bool], str]]
+"""Attribute of a user's object → test of its value, and the rule in words."""
+
+
+def broken_attribute(candidate: object, rules: Rules, where: str) -> tuple[str, str] | None:
+    """First attribute of a user's object that is missing or breaks its rule, with the error line.
+
+    Args:
+        where: beginning of the line.
+    """
+    kind = type(candidate).__name__
+    for attribute, (holds, rule) in rules.items():
+        try:
+            value = getattr(candidate, attribute)
+        except AttributeError:
+            return attribute, f"{where} returned a {kind} without {attribute}; give it {attribute}, {rule}"
+        if not holds(value):
+            message = f"{where} returned a {kind} whose {attribute} must be {rule}, got {quote(value)}"
+            return attribute, message
+    return None
 
 
 def described(error: BaseException) -> str:

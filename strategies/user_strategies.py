@@ -7,7 +7,7 @@ are ignored: bytes, class, notes, `sparse_duplicates`, tuning and costs on a sli
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, get_args
 
@@ -23,6 +23,7 @@ from strategies.plan.strategy import Layout, Strategy, independent
 from strategies.planner import assembled, class_with, settled
 from strategies.registry import KNOBS, STRATEGIES
 from strategies.topology import Topology
+from strategies.user_errors import Rules, broken_attribute
 
 
 class _Document(Frozen):
@@ -238,23 +239,15 @@ def _checked(candidate: object, where: str) -> Builder:
     if inspect.isclass(candidate) or candidate is None:
         received = f"the class {candidate.__name__}" if inspect.isclass(candidate) else "None"
         raise StrategyError(f"{where} must return a builder, got {received}; end it with return <builder>")
-    rules: dict[str, tuple[Callable[[object], bool], str]] = {
+    rules: Rules = {
         "name": (_is_name, "a kebab-case text such as 'my-strategy'"),
         "summary": (_is_text, "a line of text"),
         "strategy_class": (lambda value: value in _CLASSES, f"one of {', '.join(_CLASSES)}"),
         "params": (_are_params, "a list or tuple of Param, () for none"),
         "layout": (callable, "a method that takes step, topology and params and returns plan nodes"),
     }
-    for attribute, (holds, rule) in rules.items():
-        try:
-            value = getattr(candidate, attribute)
-        except AttributeError:
-            kind = type(candidate).__name__
-            raise StrategyError(
-                f"{where} returned a {kind} without {attribute}; give it {attribute}, {rule}"
-            ) from None
-        if not holds(value):
-            raise StrategyError(f"{where}: {attribute} must be {rule}, got {value!r:.80}; change it")
+    if (broken := broken_attribute(candidate, rules, where)) is not None:
+        raise StrategyError(broken[1])
     builder: Builder = candidate  # type: ignore[assignment]  # The rules above check the protocol's attributes.
     if builder.name in (strategy.name for strategy in STRATEGIES):
         raise StrategyError(

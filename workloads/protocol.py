@@ -7,6 +7,8 @@ from difflib import get_close_matches
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from strategies.user_errors import quote
+
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
@@ -116,16 +118,3 @@ def did_you_mean(received: str, known: Iterable[str]) -> str:
     close = get_close_matches(received, names, n=1, cutoff=0.6)
     guess = f"; did you mean {close[0]!r}?" if close else ";"
     return f"{guess} known: {', '.join(names)}"
-
-
-_LONGEST_QUOTE = 300
-
-
-def quote(value: object) -> str:
-    """Value and its type, on one line of limited length."""
-    return f"{type(value).__name__} {_one_line(repr(value))}"
-
-
-def _one_line(text: str) -> str:
-    joined = " ".join(text.split())
-    return joined if len(joined) <= _LONGEST_QUOTE else f"{joined[:_LONGEST_QUOTE]}…"

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from strategies.user_errors import line_of_error, reason_of
+from strategies.user_errors import Rules, broken_attribute, line_of_error, quote, reason_of
 from workloads.precision import forget_models
-from workloads.protocol import TrainStep, Workload, WorkloadError, did_you_mean, quote
+from workloads.protocol import TrainStep, Workload, WorkloadError, did_you_mean
 
 if TYPE_CHECKING:
     import keras
@@ -266,7 +266,7 @@ def check_workload(returned: object, *, where: str) -> Workload:
     Raises:
         WorkloadError: an attribute is missing or has the wrong type; the message names it.
     """
-    rules: dict[str, tuple[Callable[[object], bool], str]] = {
+    rules: Rules = {
         "name": (_is_name, "a text that is not empty"),
         "batch_size": (_is_count, "a positive whole number"),
         "flops_per_example": (_is_flops, "a positive number, or None if unknown"),
@@ -281,17 +281,9 @@ def check_workload(returned: object, *, where: str) -> Workload:
             "@tf.function, and return it with tf.data.Dataset.from_tensor_slices((x, y)).batch(32)"
         )
         raise WorkloadError(message, field="name")
-    for attribute, (holds, rule) in rules.items():
-        try:
-            value = getattr(returned, attribute)
-        except AttributeError:
-            kind = type(returned).__name__
-            message = f"{where} returned a {kind} without {attribute}; give it {attribute}, {rule}"
-            raise WorkloadError(message, field=attribute) from None
-        if not holds(value):
-            kind = type(returned).__name__
-            message = f"{where} returned a {kind} whose {attribute} must be {rule}, got {quote(value)}"
-            raise WorkloadError(message, field=attribute)
+    if (broken := broken_attribute(returned, rules, where)) is not None:
+        attribute, message = broken
+        raise WorkloadError(message, field=attribute)
     # From Python 3.12 on isinstance does not see attributes that a class computes by name.
     return cast("Workload", returned)
 

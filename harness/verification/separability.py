@@ -274,7 +274,7 @@ def _within(
 def _separable(differences: Differences, reduction: Reduction, n_shards: int) -> Separability:
     largest = max(differences.by_name().values())
     name, of_tally = differences.worst_tally()
-    beside = f"; {name} differs, since every shard adds to it, but the step never reads it"
+    beside = f"; {name} differs, because every shard adds to it, without effect on training"
     return _of(
         differences,
         separable=True,

@@ -103,7 +103,7 @@ def _exact_decide(verdict: Verdict) -> Verdict:
 
 
 def _explanation(verdict: Verdict, n_steps: int) -> str:
-    compared = f"{n_steps} steps of the captured step and of the workload's own as plain TensorFlow"
+    compared = f"{n_steps} steps of the captured graph and of your own code in plain TensorFlow"
     if verdict.equivalent:
         largest = max((v.update_error for v in verdict.variables if v.decidable), default=0.0)
         agree = "agree bit for bit" if largest == 0.0 else f"differ by {largest:.1e} of an update at most"

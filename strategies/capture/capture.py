@@ -176,9 +176,8 @@ def _check_travels(graph: Graph) -> None:
     for within, node in ((within, node) for within, nodes in bodies for node in nodes):
         if node.op in _PYTHON_OPS:
             raise CaptureError(
-                f"train step: code of Python's own cannot travel to workers, got {node.op} {node.name!r}; "
-                "use TensorFlow's operations (tf.print, tf.summary, a Keras metric), or compute it in "
-                "dataset()",
+                f"train step: Python code cannot run on workers, got {node.op} {node.name!r}; use "
+                "TensorFlow's operations (tf.print, tf.summary, a Keras metric), or the dataset",
                 node=within + node.name,
             )
 

@@ -270,7 +270,7 @@ def test_a_metric_of_shards_is_told_and_makes_no_difference(judged):
     model = MODELS["keras-own-step"]()
     separability = judged(lambda: model.step, spec=model.spec, fed=model.batches[0])
     assert separability.separable is True, separability.explanation
-    assert "differs, since every shard adds to it" in separability.explanation
+    assert "differs, because every shard adds to it" in separability.explanation
 
 
 def counted_by_hand():
@@ -305,7 +305,7 @@ def test_what_counts_passes_changes_what_is_trained_only_if_it_is_read(judged, m
     model = make()
     separability = judged(lambda: model.step, spec=model.spec, fed=model.batches[0])
     assert separability.separable is True, separability.explanation
-    assert ("differs, since every shard adds to it" in separability.explanation) is is_told
+    assert ("differs, because every shard adds to it" in separability.explanation) is is_told
 
 
 def test_a_count_that_an_update_reads_is_no_tally(judged, monkeypatch):

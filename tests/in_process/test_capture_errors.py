@@ -357,8 +357,8 @@ def test_code_that_only_this_process_could_run(call, op):
         return value
 
     assert placed(refusal(train(net, optimizers.SGD(0.1), loss))) == (
-        f"train step: code of Python's own cannot travel to workers, got {op} '{op}'; use TensorFlow's "
-        "operations (tf.print, tf.summary, a Keras metric), or compute it in dataset()"
+        f"train step: Python code cannot run on workers, got {op} '{op}'; use TensorFlow's operations "
+        "(tf.print, tf.summary, a Keras metric), or the dataset"
     )
 
 

@@ -80,11 +80,11 @@ def mine(method: str, *lines: str) -> str:
         ("def Mine(): raise KeyError('no model')", r"mine\.py:\d+: KeyError: 'no model'"),
         (
             mine("train_step(self)", "raise RuntimeError('no step')"),
-            r"train_step\(\) .*: RuntimeError: no step",
+            "making the step failed: .*RuntimeError: no step",
         ),
-        (mine("train_step(self)", "raise SystemExit(3)"), r"train_step\(\) .*: SystemExit: 3"),
-        (mine("train_step(self)", "raise KeyboardInterrupt"), r"train_step\(\) .*: KeyboardInterrupt"),
-        (mine("train_step(self)", "raise GeneratorExit"), r"train_step\(\) .*: GeneratorExit"),
+        (mine("train_step(self)", "raise SystemExit(3)"), "making the step failed: .*SystemExit: 3"),
+        (mine("train_step(self)", "raise KeyboardInterrupt"), "making the step failed: .*KeyboardInterrupt"),
+        (mine("train_step(self)", "raise GeneratorExit"), "making the step failed: .*GeneratorExit"),
         ("def Mine(): raise KeyboardInterrupt('no model')", "must make a workload, got .*: no model"),
         ("raise KeyboardInterrupt('at import')", "must make a workload, got .*: at import"),
         (
@@ -117,7 +117,7 @@ def mine(method: str, *lines: str) -> str:
         (mine("dataset(self, seed)", "raise OSError('no data')"), "OSError: no data"),
         (
             mine("dataset(self, seed)", "return tf.data.Dataset.from_tensor_slices(['a', 'b'])"),
-            "component 0 of dataset.. must be of numbers, got string; turn it into numbers",
+            "part 0 of the dataset must be numbers, got string; convert it in dataset.map",
         ),
         (
             mine(
@@ -127,7 +127,7 @@ def mine(method: str, *lines: str) -> str:
                 "    raise ValueError('no more')",
                 "return tf.data.Dataset.from_generator(examples, output_signature=tf.TensorSpec((4,)))",
             ),
-            r"failed while being read: ValueError: no more, at .*mine\.py:\d+",
+            r"reading the dataset failed: ValueError: no more, at .*mine\.py:\d+",
         ),
         (
             mine(
@@ -146,7 +146,7 @@ def mine(method: str, *lines: str) -> str:
                 "    return row",
                 "return super().dataset(seed).map(checked)",
             ),
-            r"failed while being read: assertion failed: \[rows must be small\]",
+            r"reading the dataset failed: assertion failed: \[rows must be small\]",
         ),
         (
             mine(
@@ -178,7 +178,7 @@ def mine(method: str, *lines: str) -> str:
         ),
         (
             mine("dataset(self, seed)", "return super().dataset(seed).batch(4)"),
-            r"dataset\(\) must return single examples of one fixed shape, got .*; leave out \.batch\(\), ",
+            r"dataset\(seed\) must return single examples of one fixed shape, got .*; leave out \.batch\(\)",
         ),
         (
             mine("dataset(self, seed)", "return super().dataset(seed).map(tf.sparse.from_dense)"),

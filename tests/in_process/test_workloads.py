@@ -336,7 +336,7 @@ def test_a_dataset_that_turns_out_empty_or_raises_while_read_is_refused() -> Non
 
     spec = tf.TensorSpec([], tf.float32)
     broken = FromDataset(lambda seed: tf.data.Dataset.from_generator(rows, output_signature=spec))
-    with pytest.raises(WorkloadError, match=r"failed while being read: .*ValueError: the disk") as caught:
+    with pytest.raises(WorkloadError, match=r"reading the dataset failed: .*ValueError: the disk") as caught:
         next(examples_of(broken, seed=0).batches(2))
     assert "\n" not in str(caught.value)
 

@@ -128,7 +128,7 @@ def test_what_is_computed_is_checked_all_the_same(records: list[dict[str, Any]])
 def test_a_dataset_that_breaks_fails_its_cases_by_name(records: list[dict[str, Any]]) -> None:
     for record in of(records, "Broken", "failed").values():
         assert record["error"]["type"] == "user-error"
-        assert "workload broken: dataset() failed while being read" in record["error"]["message"]
+        assert "workload broken: reading the dataset failed" in record["error"]["message"]
         assert "this row is broken" in record["error"]["message"]
     assert "single" in of(records, "Broken", "failed")
 

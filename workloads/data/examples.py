@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 Array = npt.NDArray[np.generic]
+_EMPTY = "the dataset has no examples; return at least one"
 _DENSE = {
     "RaggedTensorSpec": "ragged.to_tensor(shape=[…]), which pads",
     "SparseTensorSpec": "tf.sparse.to_dense",
@@ -113,8 +114,7 @@ def batches_of(name: str, dataset: "tf.data.Dataset") -> Iterator[list[Array]]:
         with reading(name):
             batch = next(rows, None)
         if batch is None:
-            message = f"workload {name}: dataset() has no examples; return at least one"
-            raise WorkloadError(message, field="dataset")
+            raise _refusal(name, _EMPTY)
         yield [np.asarray(tensor) for tensor in tf.nest.flatten(batch)]
 
 
@@ -126,8 +126,11 @@ def reading(name: str) -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        message = f"workload {name}: dataset() failed while being read: {graph_error(error.message)}"
-        raise WorkloadError(message, field="dataset") from error
+        raise _refusal(name, f"reading the dataset failed: {graph_error(error.message)}") from error
+
+
+def _refusal(name: str, rule: str) -> WorkloadError:
+    return WorkloadError(f"workload {name}: {rule}", field="dataset")
 
 
 def _dataset(workload: Workload, seed: int) -> "tf.data.Dataset":
@@ -140,52 +143,51 @@ def _dataset(workload: Workload, seed: int) -> "tf.data.Dataset":
     except Exception as error:
         raise WorkloadError(describe_failure(error), field="dataset") from error
     if not isinstance(dataset, tf.data.Dataset):
-        message = (
-            f"workload {workload.name}: dataset() must return a tf.data.Dataset,"
-            f" got {type(dataset).__name__}; wrap arrays with tf.data.Dataset.from_tensor_slices"
+        raise _refusal(
+            workload.name,
+            f"dataset(seed) must return a tf.data.Dataset, got {type(dataset).__name__}; wrap arrays with "
+            "tf.data.Dataset.from_tensor_slices",
         )
-        raise WorkloadError(message, field="dataset")
     if dataset.cardinality() == 0:
-        message = f"workload {workload.name}: dataset() has no examples; return at least one"
-        raise WorkloadError(message, field="dataset")
+        raise _refusal(workload.name, _EMPTY)
     return dataset
 
 
 def _components(name: str, dataset: "tf.data.Dataset") -> list[Component]:
-    import tensorflow as tf
-
     components = []
     leaves = list(_leaves(dataset.element_spec, ()))
     if leaves and all(_is_batch(spec) for _, spec in leaves):
-        message = (
-            f"workload {name}: dataset() must return single examples of one fixed shape, got"
-            f" {dataset.element_spec}; leave out .batch(), for batch_size says how many make a batch, and pad"
-            " what varies in length"
+        raise _refusal(
+            name,
+            f"dataset(seed) must return single examples of one fixed shape, got {dataset.element_spec}; "
+            "leave out .batch(), because batch_size sets the size of a batch, and pad what varies in length",
         )
-        raise WorkloadError(message, field="dataset")
     for path, spec in leaves:
         place = "/".join(path) or "0"
-        if not isinstance(spec, tf.TensorSpec):
-            message = (
-                f"workload {name}: component {place} of dataset() must be a dense tensor, got"
-                f" {type(spec).__name__}; make it one of fixed shape in dataset().map, by"
-                f" {_DENSE.get(type(spec).__name__, 'tf.convert_to_tensor')}"
-            )
-            raise WorkloadError(message, field="dataset")
-        if not spec.shape.is_fully_defined():
-            message = (
-                f"workload {name}: component {place} of dataset() must have one fixed shape,"
-                f" got {spec.shape}; pad or crop the examples, or state the shape with tf.ensure_shape"
-            )
-            raise WorkloadError(message, field="dataset")
-        if not spec.dtype.size:
-            message = (
-                f"workload {name}: component {place} of dataset() must be of numbers, got {spec.dtype.name};"
-                " turn it into numbers in dataset(), text by a lookup or tf.strings.to_number"
-            )
-            raise WorkloadError(message, field="dataset")
+        if (rule := _broken_rule(spec)) is not None:
+            raise _refusal(name, f"part {place} of the dataset must {rule}")
         components.append(Component(name=place, dtype=spec.dtype.name, shape=tuple(spec.shape.as_list())))
     return components
+
+
+def _broken_rule(spec: object) -> str | None:
+    """Rule that a part of an example breaks, with the way out; None if it can be used."""
+    import tensorflow as tf
+
+    if not isinstance(spec, tf.TensorSpec):
+        way_out = _DENSE.get(type(spec).__name__, "tf.convert_to_tensor")
+        return f"be a dense tensor, got {type(spec).__name__}; convert it in dataset.map, with {way_out}"
+    if not spec.shape.is_fully_defined():
+        return (
+            f"have one fixed shape, got {spec.shape}; pad or crop it in dataset.map, or state the shape with "
+            "tf.ensure_shape"
+        )
+    if not spec.dtype.size:
+        return (
+            f"be numbers, got {spec.dtype.name}; convert it in dataset.map, text with StringLookup or "
+            "TextVectorization, in place of such layers in the model"
+        )
+    return None
 
 
 def _is_batch(spec: object) -> bool:
@@ -197,7 +199,7 @@ def _is_batch(spec: object) -> bool:
     return spec.shape[0] is None and spec.shape[1:].is_fully_defined()
 
 
-def _leaves(spec: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
+def _leaves(spec: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:  # noqa: ANN401
     if isinstance(spec, Mapping):
         for key in sorted(spec):
             yield from _leaves(spec[key], (*path, str(key)))
@@ -281,11 +283,11 @@ def _require_batch(examples: Examples, global_batch: int) -> None:
     """
     n_there = _n_examples(examples.workload_name, examples.dataset, at_most=global_batch)
     if n_there < global_batch:
-        message = (
-            f"workload {examples.workload_name}: dataset() must have the {global_batch} examples of a global "
-            f"batch for its pipeline, got {n_there}; lower batch_size, or take measure.input=staged"
+        raise _refusal(
+            examples.workload_name,
+            f"the dataset must have the {global_batch} examples of a global batch for its pipeline, got "
+            f"{n_there}; lower batch_size, or set measure.input=staged",
         )
-        raise WorkloadError(message, field="dataset")
 
 
 def _n_examples(name: str, dataset: "tf.data.Dataset", *, at_most: int) -> int:

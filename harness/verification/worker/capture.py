@@ -88,7 +88,7 @@ def capture(
     sum_alike(case.shape.hardware)
     allowed_tf32 = allows_tf32()
     workload = workload_of(case)
-    with users_errors(workload, "dataset() must return examples"):
+    with users_errors(workload, "reading the dataset"):
         examples = examples_of(workload, seed=seed)
     structure = examples.dataset.element_spec
     with policy_of(case.computation.precision):
@@ -168,7 +168,7 @@ def _build(case: Case, workload: "Workload", structure: object, seed: int) -> _B
     from workloads.keras_step import step_of
 
     keras.utils.set_random_seed(seed)
-    with users_errors(workload, "train_step() must return a step"):
+    with users_errors(workload, "making the step"):
         built = step_of(workload, structure)
     step = step_in_precision(built.step, case.computation.precision, case.workload_name)
     own = step if built.model is None or step is not built.step else built.model

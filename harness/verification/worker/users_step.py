@@ -105,7 +105,7 @@ def check_capture(
         return verdict
     return not_comparable(
         "each trace of its Python code makes another step, because the code counts, draws or chooses by "
-        "something that a trace changes; do that in dataset(), or before train_step() returns"
+        "something that a trace changes; do that in the dataset, or before train_step() returns"
     )
 
 

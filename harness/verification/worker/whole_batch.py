@@ -222,7 +222,7 @@ def _measured(
         if mixing:
             return unknown(
                 f"{_named(mixing)} shuffles the examples of the batch, and a shard can shuffle its own only; "
-                "shuffle in dataset() if the loss does not pair examples"
+                "shuffle in the dataset if the loss does not pair examples"
             )
         # If shards mean what the step means, what they have together of each statistic is the whole batch's.
         statistics = {node: values[tensor] for node, tensor in source.items()}

@@ -173,7 +173,7 @@ def evaluate(
     for name, variable in matched(captured, created, declared_variables(step)).items():
         if name in values:
             variable.assign(values[name])
-    with users_errors(workload, "evaluate() must return metrics by name"):
+    with users_errors(workload, "evaluate()"):
         metrics = workload.evaluate()
         return {str(name): float(value) for name, value in metrics.items()}
 

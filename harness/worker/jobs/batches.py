@@ -43,7 +43,7 @@ def write_batches(
     from workloads.data.examples import examples_of
 
     workload = workload_of(case)
-    with users_errors(workload, "dataset() must return examples"):
+    with users_errors(workload, "reading the dataset"):
         examples = examples_of(workload, seed=seed)
     batches = first_batches(case, workload, examples, n_batches, n_least)
     target = Path(folder)
@@ -67,7 +67,7 @@ def first_batches(
     example_bytes = sum(part.n_bytes for part in examples.components)
     # One copy while reading, one while writing.
     _require_memory(2 * n_least * size * example_bytes, case, size)
-    with users_errors(workload, "dataset() must return examples"):
+    with users_errors(workload, "reading the dataset"):
         batches = examples.batches(size)
         first = next(batches)
         batch_bytes = max(1, sum(part.nbytes for part in first))
@@ -104,7 +104,7 @@ def open_pipeline(state: JobState, case: Case, seed: int, share: "WorkerShare") 
     training = state.get(Training)
     _leave_gpus_to_the_session()
     workload = workload_of(case)
-    with users_errors(workload, "dataset() must return examples"):
+    with users_errors(workload, "reading the dataset"):
         examples = examples_of(workload, seed=seed)
         rows = worker_batches(examples, share, seed=seed, n_threads=case.shape.cores_per_worker)
         first = next(rows)

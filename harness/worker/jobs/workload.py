@@ -52,7 +52,7 @@ def workload_anew(case: Case, seed: int) -> "tuple[Workload, object]":
 
 
 @contextmanager
-def users_errors(workload: "Workload", rule: str) -> Iterator[None]:
+def users_errors(workload: "Workload", attempt: str) -> Iterator[None]:
     """Turn any exception of a user's code, exits and interrupts included, into one line with its location."""
     from workloads.protocol import WorkloadError
     from workloads.user_file import describe_failure
@@ -65,4 +65,4 @@ def users_errors(workload: "Workload", rule: str) -> Iterator[None]:
         raise UsageError(str(error), field="workload") from error
     except BaseException as error:
         reason = describe_failure(error)
-        raise UsageError(f"{rule}, got {reason}", field=workload.name) from error
+        raise UsageError(f"{attempt} failed: {reason}", field=workload.name) from error

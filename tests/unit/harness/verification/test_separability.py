@@ -196,7 +196,7 @@ class TestJudge:
         tallied = Differences(loss=0.0, gradients={"w": 1e-15}, state={}, tallies={"loss/total": 2.0})
         verdict = judge(tallied, Noise(unmeasured()), unasked, {}, reduction="mean", n_shards=3)
         assert verdict.separable is True
-        assert "; loss/total differs, since every shard adds to it" in verdict.explanation
+        assert "; loss/total differs, because every shard adds to it" in verdict.explanation
 
     def test_state_alone_that_differs_is_no_coupling_of_examples(self):
         verdict = judged(differences(1e-15, loss=1e-16, state={"counter": 5.0}))

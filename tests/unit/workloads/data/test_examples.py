@@ -70,7 +70,7 @@ def test_labels_beyond_the_classes_are_said(records: Path) -> None:
 def test_a_file_cut_short_is_said(records: Path) -> None:
     for path in records.iterdir():
         path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(WorkloadError, match=r"dataset\(\) failed while being read: truncated record"):
+    with pytest.raises(WorkloadError, match=r"reading the dataset failed: truncated record"):
         first_batches("resnet50", {"data": str(records), "classes": 3}, 4)
 
 
@@ -86,7 +86,7 @@ def test_files_without_a_record_are_not_read_for_ever(records: Path) -> None:
 
 def test_another_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text(WORDS * 9)
-    with pytest.raises(WorkloadError, match=r"dataset\(\) failed while being read: corrupted record"):
+    with pytest.raises(WorkloadError, match=r"reading the dataset failed: corrupted record"):
         first_batches("resnet50", {"data": str(tmp_path)})
 
 
@@ -187,20 +187,18 @@ def test_fewer_examples_are_shuffled_where_they_are_large(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("make", [lambda: tf.data.Dataset.range(7), lambda: generated(7)])
 def test_less_than_a_global_batch_is_refused(make: Callable[[], Any]) -> None:
-    with pytest.raises(WorkloadError, match=r"numbers: dataset\(\) must have the 8 examples .* got 7; lower"):
+    with pytest.raises(WorkloadError, match=r"numbers: the dataset must have the 8 examples .* got 7; lower"):
         batches(make)
 
 
 def test_a_dataset_without_examples_is_refused() -> None:
-    with pytest.raises(WorkloadError, match=r"dataset\(\) must have the 8 examples .* got 0"):
+    with pytest.raises(WorkloadError, match=r"the dataset must have the 8 examples .* got 0"):
         batches(lambda: generated(0))
 
 
 def test_what_a_dataset_raises_later_names_it() -> None:
     read = batches(lambda: generated(2000, raises_at=1500))
-    with pytest.raises(
-        WorkloadError, match=r"workload numbers: dataset\(\) failed while being read: .*row 1500"
-    ):
+    with pytest.raises(WorkloadError, match=r"workload numbers: reading the dataset failed: .*row 1500"):
         list(itertools.islice(read, 400))
 
 
