@@ -92,10 +92,10 @@ class Maker:
                 f"{did_you_mean(self.name, own)}"
             )
             raise WorkloadError(message, field="name")
-        if not callable(maker):
+        if not _is_maker(maker):
             message = (
                 f"{self.kind.name} file {self.path}: {self.name} must be a class or function that makes a"
-                f" {self.kind.name}, got {quote(maker)}"
+                f" {self.kind.name}, got {quote(maker)}; return it from a function"
             )
             raise WorkloadError(message, field="name")
         return maker  # type: ignore[no-any-return]
@@ -120,6 +120,12 @@ class Maker:
                 way_out = "give it a default" if params is None else f"write {self}:{key}=…"
                 raise WorkloadError(f"{self} needs a value for {key!r}; {way_out}", field=key)
         return values
+
+
+def _is_maker(value: object) -> bool:
+    """Return False also for models and `tf.function`s, which can be called, but with examples."""
+    is_model_or_step = hasattr(value, "train_step") or hasattr(value, "python_function")
+    return inspect.isclass(value) or (callable(value) and not is_model_or_step)
 
 
 def split(reference: str, kind: Kind) -> Maker:
@@ -249,7 +255,8 @@ def _described(returned: object) -> str:
     if returned is None:
         return "None"
     if inspect.isclass(returned) or inspect.isroutine(returned):
-        return f"the {'class' if inspect.isclass(returned) else 'function'} {returned.__name__} alone"
+        kind = "class" if inspect.isclass(returned) else "function"
+        return f"the {kind} {getattr(returned, '__name__', '')} alone"
     if isinstance(returned, tuple | list):
         types = ", ".join(type(item).__name__.lstrip("_") for item in returned) or "nothing"
         return f"a {type(returned).__name__} of {types}"
@@ -271,7 +278,7 @@ def check_workload(returned: object, *, where: str) -> Workload:
         "batch_size": (_is_count, "a positive whole number"),
         "flops_per_example": (_is_flops, "a positive number, or None if unknown"),
         "train_step": (callable, "a method that returns a TrainStep or a compiled keras.Model"),
-        "dataset": (callable, "a method that takes a seed and returns a tf.data.Dataset"),
+        "dataset": (_takes_seed, "a method that takes a seed and returns a tf.data.Dataset"),
     }
     # A Keras model has a name and a train_step, too.
     if inspect.isclass(returned) or not any(hasattr(returned, name) for name in ("batch_size", "dataset")):
@@ -306,6 +313,16 @@ def _is_name(value: object) -> bool:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _takes_seed(value: object) -> bool:
+    try:
+        inspect.signature(value).bind(0)  # type: ignore[arg-type]  # It raises TypeError then.
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # Not written in Python.
+    return True
 
 
 def _is_flops(value: object) -> bool:

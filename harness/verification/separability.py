@@ -110,21 +110,16 @@ class Differences:
             state={name: max(differences.state[name] for differences in several) for name in first.state},
         )
 
-    def worst_gradient(self) -> tuple[str | None, float]:
-        return max(self.gradients.items(), key=lambda item: item[1], default=(None, 0.0))
-
-    def worst_state(self) -> tuple[str | None, float]:
-        return max(self.state.items(), key=lambda item: item[1], default=(None, 0.0))
-
-    def worst_tally(self) -> tuple[str | None, float]:
-        return max(self.tallies.items(), key=lambda item: item[1], default=(None, 0.0))
-
     def by_name(self) -> dict[tuple[str, str], float]:
         return {
             ("loss", ""): self.loss,
             **{("gradient", name): value for name, value in self.gradients.items()},
             **{("state", name): value for name, value in self.state.items()},
         }
+
+
+def _worst(differences: Mapping[str, float]) -> tuple[str | None, float]:
+    return max(differences.items(), key=lambda item: item[1], default=(None, 0.0))
 
 
 def _of_own_size(whole: Sequence[Crossing], other: Sequence[Crossing]) -> dict[str, float]:
@@ -163,10 +158,10 @@ LARGEST_TOLERANCE = 1e-5
 """Above it rounding may hide a coupling: the mildest that was measured is 4.7e-5."""
 
 _COUPLED = (
-    "examples of a batch are coupled, as in contrastive losses, batch statistics and weighted means: train "
-    "on one replica, or accept the mean over shards"
+    "examples of a batch depend on each other, as in contrastive losses, batch statistics and weighted "
+    "means: train on one replica, or accept the mean over shards"
 )
-_UNKNOWN = "it is not known whether shards mean what the step means on the whole batch"
+_UNKNOWN = "shards could not be compared with the whole batch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +268,7 @@ def _within(
 
 def _separable(differences: Differences, reduction: Reduction, n_shards: int) -> Separability:
     largest = max(differences.by_name().values())
-    name, of_tally = differences.worst_tally()
+    name, of_tally = _worst(differences.tallies)
     beside = f"; {name} differs, because every shard adds to it, without effect on training"
     return _of(
         differences,
@@ -285,27 +280,27 @@ def _separable(differences: Differences, reduction: Reduction, n_shards: int) ->
 
 
 def _hidden(differences: Differences, n_shards: int) -> Separability:
-    name, difference = differences.worst_gradient()
+    name, difference = _worst(differences.gradients)
     return _of(
         differences,
         separable=None,
-        explanation=f"{_UNKNOWN}: between it and its {n_shards} shards the gradient of {name} differs by "
-        f"{difference:.1e}, and rounding alone makes as much of it",
+        explanation=f"{_UNKNOWN}: the gradient of {name} differs by {difference:.1e} between it and its "
+        f"{n_shards} shards, and rounding alone can cause that",
     )
 
 
 def _coupled(
     differences: Differences, reduction: Reduction, n_shards: int, way_out: str | None
 ) -> Separability:
-    name, difference = differences.worst_gradient()
-    state, of_state = differences.worst_state()
+    name, difference = _worst(differences.gradients)
+    state, of_state = _worst(differences.state)
     if max(differences.loss, difference) <= LEAST_TOLERANCE:
         return _of(
             differences,
             separable=False,
             explanation=f"loss and gradients of {n_shards} shards are those of the whole batch, but forward "
-            f"state {state}, which the step reads, differs by {of_state:.2g}, and so will later steps: each "
-            "shard moves it, as a counter that counts passes; move it by examples, or with the update",
+            f"state {state}, which the step reads, differs by {of_state:.2g}, because each shard changes it "
+            "(a counter of steps, for example); change it by the number of examples, or in the update",
         )
     beside = f", forward state {state} by {of_state:.2g}" if of_state > LEAST_TOLERANCE else ""
     return _of(
@@ -318,8 +313,8 @@ def _coupled(
 
 
 def _of(differences: Differences, *, separable: bool | None, explanation: str) -> Separability:
-    variable, gradient = differences.worst_gradient()
-    state_variable, state = differences.worst_state()
+    variable, gradient = _worst(differences.gradients)
+    state_variable, state = _worst(differences.state)
     return Separability(
         separable=separable,
         explanation=explanation,

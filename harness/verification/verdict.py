@@ -120,10 +120,14 @@ class Verdict:
         return tuple(v.name for v in self.variables if not v.decidable)
 
     @property
-    def nearest(self) -> VariableVerdict | None:
+    def by_error(self) -> list[VariableVerdict]:
+        """Decidable variables, the one that uses most of its tolerance first, or else has the largest."""
         decidable = [v for v in self.variables if v.decidable]
-        # If nothing differs, one that could have differed.
-        return max(decidable, key=lambda v: (v.use_of_tolerance, v.limits.tolerance), default=None)
+        return sorted(decidable, key=lambda v: (v.use_of_tolerance, v.limits.tolerance), reverse=True)
+
+    @property
+    def nearest(self) -> VariableVerdict | None:
+        return next(iter(self.by_error), None)
 
     @property
     def nearest_gradient(self) -> FigureVerdict | None:

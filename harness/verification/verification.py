@@ -13,8 +13,8 @@ RANDOM_NOTE = (
     "draws the same ones for the same shard, so that results must agree"
 )
 _FAULT = (
-    "capture has changed the step, which is a fault of stratbench and not of the workload: report it with "
-    "the workload's file, and trust no figure of it"
+    "capture changed the step, which is a bug in stratbench and not in the workload: report it with the "
+    "workload's file, and do not trust its figures"
 )
 
 
@@ -81,13 +81,9 @@ def not_comparable(reason: str, not_compared: Sequence[str] = ()) -> CaptureVerd
     )
 
 
-def fault(reason: str, not_compared: Sequence[str] = ()) -> CaptureVerdict:
+def fault(reason: str) -> CaptureVerdict:
     """Return the verdict "changed by capture", for a difference that no number shows."""
-    return CaptureVerdict(
-        equal=False,
-        explanation=_with_names(f"{reason}; {_FAULT}", not_compared),
-        not_compared=tuple(not_compared),
-    )
+    return CaptureVerdict(equal=False, explanation=f"{reason}; {_FAULT}")
 
 
 def _with_names(explanation: str, not_compared: Sequence[str]) -> str:

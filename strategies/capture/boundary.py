@@ -233,8 +233,8 @@ class BoundaryRecorder:
         self, call: int, source: "tf.Variable | keras.Variable", gradient: "tf.Tensor | tf.IndexedSlices"
     ) -> "tf.Tensor | tf.IndexedSlices":
         graph = tf.compat.v1.get_default_graph()
+        values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
         if graph is not self._graph:
-            values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
             line = line_of_operation(values.op)
             self.fail(
                 "train step: gradients must be taken in the step's own function, got variable "
@@ -243,7 +243,6 @@ class BoundaryRecorder:
                 + (f" ({line})" if line else "")
             )
         if _in_vectorized_map(graph):
-            values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
             self.vectorized.append((variable_name(source), line_of_operation(values.op)))
         slug = boundary_slug(source)
         handle = raw_variable(source).handle

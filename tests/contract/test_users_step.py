@@ -138,7 +138,7 @@ def test_an_optimizer_s_setting_that_capture_changes_is_noticed(mutation: str, t
     )
     assert verdict.equal is False
     assert verdict.max_error > 10 * verdict.tolerance
-    assert "fault of stratbench" in verdict.explanation
+    assert "bug in stratbench" in verdict.explanation
     assert verdict.worst in verdict.explanation
 
 
@@ -413,7 +413,7 @@ def test_a_captured_step_that_alone_raises_is_a_fault(tmp_path: Path) -> None:
     assert verdict.equal is False
     assert "the captured step raised" in verdict.explanation
     assert "no loss is below zero" in verdict.explanation
-    assert "fault of stratbench" in verdict.explanation
+    assert "bug in stratbench" in verdict.explanation
 
 
 def test_a_variable_that_does_not_take_its_value_back_leaves_the_verdict(
@@ -445,7 +445,7 @@ def test_a_variable_that_capture_loses_is_a_fault(assign: Callable[..., object],
     verdict = verdict_on(model, tmp_path / "step", captured_as=descending(w))
     assert verdict.equal is False
     assert "assigns to lost" in verdict.explanation
-    assert "fault of stratbench" in verdict.explanation
+    assert "bug in stratbench" in verdict.explanation
 
 
 def test_a_variable_that_only_the_user_s_step_reads_is_named(tmp_path: Path) -> None:

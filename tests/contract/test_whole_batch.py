@@ -352,7 +352,7 @@ def test_a_mean_is_not_to_be_declared_a_sum(judged):
 def test_a_loss_that_couples_examples_is_not_separable(judged, name):
     separability = judged(lambda: training(COUPLED[name]))
     assert separability.separable is False, separability.explanation
-    assert "examples of a batch are coupled" in separability.explanation
+    assert "examples of a batch depend on each other" in separability.explanation
     assert separability.gradient_difference > 2e-5
 
 
@@ -399,11 +399,11 @@ class TestNoAnswer:
     @pytest.mark.parametrize(
         ("loss", "reason"),
         [
-            (dropped_in_a_function, "PartitionedCall.* draws random numbers within a function"),
-            (dropped_across, "belong to which example cannot be told"),
-            (mixed_by_index, "RandomShuffle' shuffles the examples of the batch"),
-            (mixed_by_shuffle, "RandomShuffle' shuffles the examples of the batch"),
-            (paired_by_shuffle, "RandomShuffle' shuffles the examples of the batch"),
+            (dropped_in_a_function, "PartitionedCall.* draws random numbers in a nested function"),
+            (dropped_across, "cannot be assigned to examples"),
+            (mixed_by_index, "RandomShuffle shuffles the examples of the batch"),
+            (mixed_by_shuffle, "RandomShuffle shuffles the examples of the batch"),
+            (paired_by_shuffle, "RandomShuffle shuffles the examples of the batch"),
         ],
     )
     def test_names_what_draws(self, judged, loss, reason):

@@ -169,6 +169,10 @@ def mine(method: str, *lines: str) -> str:
             "got the function by_hand alone; .* decorate the step with @tf.function",
         ),
         (
+            "def Mine():\n    @tf.function\n    def by_hand(batch): ...\n    return by_hand",
+            "got the function by_hand alone; .* and return it with",
+        ),
+        (
             "def Mine():\n    def by_hand(batch): ...\n    return by_hand, Good().dataset(0).batch(4)",
             "train step: by_hand is a plain function; decorate it with @tf.function",
         ),

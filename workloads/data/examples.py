@@ -159,8 +159,9 @@ def _components(name: str, dataset: "tf.data.Dataset") -> list[Component]:
     if leaves and all(_is_batch(spec) for _, spec in leaves):
         raise _refusal(
             name,
-            f"dataset(seed) must return single examples of one fixed shape, got {dataset.element_spec}; "
-            "leave out .batch(), because batch_size sets the size of a batch, and pad what varies in length",
+            "dataset(seed) must return single examples of one fixed shape, got parts of shapes "
+            f"{', '.join(str(spec.shape) for _, spec in leaves)}; leave out .batch(), because batch_size "
+            "sets the size of a batch, and pad what varies in length",
         )
     for path, spec in leaves:
         place = "/".join(path) or "0"

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from math import inf, isfinite
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +23,6 @@ from harness.verification.verdict import named
 if TYPE_CHECKING:
     from harness.planned_target import Verified
     from harness.verification.reference import ComparedResult
-    from harness.verification.verdict import VariableVerdict
     from harness.verification.verification import Verification
 
 EXAMPLE = "stratbench verify digits-mlp --strategy all-reduce --workers 2"
@@ -165,27 +163,26 @@ def _notes(verified: Verified) -> Iterator[str]:
 
 
 def _show_variables(verification: Verification) -> None:
-    """The variables that decide, beside what they are held to; without limits those that differ most."""
+    """The variables closest to their tolerance; without tolerances those that differ most."""
     everything = verification.verdict.variables
-    silent = set(verification.undecidable)
-    shown = sorted((v for v in everything if v.name not in silent), key=_badness, reverse=True)[:_N_WORST]
-    if not shown:
-        return
-    figures, title = ["update error", "tolerance", "noise floor"], "closest to their tolerance"
+    figures, title, variables = (
+        ["update error", "tolerance", "noise floor"],
+        "closest to their tolerance",
+        verification.verdict.by_error,
+    )
     if not verification.is_held_to_the_reference:
         figures, title = figures[:1], "largest differences from the exact reference"
-        shown = sorted(everything, key=_finite_error, reverse=True)[:_N_WORST]
+        variables = sorted(everything, key=lambda v: v.update_error, reverse=True)
+    if not variables:
+        return
+    rows = [
+        (v.name, v.kind, *map(output.number, (v.update_error, v.limits.tolerance, v.limits.floor)))
+        for v in variables[:_N_WORST]
+    ]
     output.say()
     output.table(
-        [f"{title}, {len(shown)} of {len(everything)}", "kind", *figures],
-        [
-            [
-                v.name,
-                v.kind,
-                *map(output.number, (v.update_error, v.limits.tolerance, v.limits.floor)[: len(figures)]),
-            ]
-            for v in shown
-        ],
+        [f"{title}, {len(rows)} of {len(everything)}", "kind", *figures],
+        [row[: 2 + len(figures)] for row in rows],
     )
 
 
@@ -236,7 +233,7 @@ def _comparison(verification: Verification) -> str:
     if verification.bound is not None:
         return "losses of gradients are compared with the compressor's bounds, all else with one device"
     if not verification.is_held_to_the_reference:
-        largest = max(map(_finite_error, variables), default=0.0)
+        largest = max((v.update_error for v in variables), default=0.0)
         return f"variables are off from {reference} by up to {output.number(largest)} of their update"
     n = len(variables)
     if verification.equivalent:
@@ -252,9 +249,7 @@ def _worst(verification: Verification) -> str | None:
     if verification.bound is not None:
         loss = verification.bound.worst
         return (
-            None
-            if loss is None
-            else f"{loss.where} lost most: {loss.error:.3g} of a bound of {loss.bound:.3g}"
+            None if loss is None else f"{loss.where} lost {loss.error:.3g}, with a bound of {loss.bound:.3g}"
         )
     nearest = verification.verdict.nearest
     if nearest is None or not verification.is_held_to_the_reference:
@@ -267,20 +262,6 @@ def _word(verification: Verification) -> str:
     if verification.strategy_class == "statistical":
         return "NOT JUDGED, trains differently by design"
     if verification.bound is not None:
-        return {True: "WITHIN ITS BOUND", False: "BEYOND ITS BOUND", None: "UNDECIDABLE"}[
-            verification.bound.within
-        ]
+        words = {True: "WITHIN ITS BOUND", False: "BEYOND ITS BOUND", None: "UNDECIDABLE"}
+        return words[verification.bound.within]
     return {True: "EQUIVALENT", False: "NOT EQUIVALENT", None: "UNDECIDABLE"}[verification.equivalent]
-
-
-def _badness(variable: VariableVerdict) -> tuple[float, float]:
-    """An error as a share of its tolerance; of errors alike, the one that had more room first."""
-    error, tolerance = _finite_error(variable), variable.limits.tolerance
-    if not error or (isfinite(error) and tolerance == inf):
-        return 0.0, tolerance
-    return (error / tolerance if tolerance and isfinite(error) else inf), tolerance
-
-
-def _finite_error(variable: VariableVerdict) -> float:
-    # What is not finite is as wrong as it gets; NaN would leave the order undefined.
-    return variable.update_error if isfinite(variable.update_error) else inf

@@ -35,12 +35,13 @@ class CapturedWorkload:
     """Facts about a captured workload for the driver, which may not see its files.
 
     Attributes:
-        summary: what builders plan from.
-        batch_size: the workload's default global batch.
+        summary: input of plan builders.
+        batch_size: default global batch size.
         replica_batch: examples that every shard must have, None if any number will do.
-        draws: its step makes random numbers. draws_from_ops: by a state that no variable holds.
-        evaluates: it can evaluate a trained model.
-        verdict: on the capture itself, beside the workload's own step; None if not requested.
+        draws: True if the step draws random numbers. draws_from_ops: True if an operation's own state gives
+            them.
+        evaluates: True if the workload can evaluate a trained model.
+        verdict: comparison of the capture with the workload's own step; None if not requested.
     """
 
     summary: "StepSummary"
@@ -65,7 +66,7 @@ def capture(
     """Capture a case's workload in its precision into a folder, once for all its ranks.
 
     Args:
-        n_shards: into how many parts the case splits its global batch.
+        n_shards: number of shards of the case's global batch.
         n_check_steps: steps after which the capture is compared with the workload's own step; 0 for none.
         compiled_rules: for replicas that XLA compiles, where shards are equal; see
             `strategies.capture.capture`.
@@ -74,14 +75,8 @@ def capture(
         UsageError: the workload or its step cannot be used; the message says why.
         CaseError: `unsupported`, when its step does not follow the precision.
     """
-    from harness.verification.worker.plain_step import PythonDraws
-    from harness.verification.worker.users_step import UsersStep
-    from harness.worker.session.capture_store import save, save_lines
-    from strategies.capture.capture import capture as capture_step
-    from strategies.errors import CaptureError
-    from strategies.summary import summarise
     from workloads.data.examples import examples_of
-    from workloads.precision import forget_models, policy_of
+    from workloads.precision import forget_models
 
     forget_models()
     # A model may run kernels while it is built.
@@ -90,34 +85,10 @@ def capture(
     workload = workload_of(case)
     with users_errors(workload, "reading the dataset"):
         examples = examples_of(workload, seed=seed)
-    structure = examples.dataset.element_spec
-    with policy_of(case.computation.precision):
-        built = _build(case, workload, structure, seed)
-        try:
-            draws = PythonDraws.now()
-            share = _even_share(case, workload, n_shards)
-            captured = capture_step(built.step, structure, replica_batch=share, compiled_rules=compiled_rules)
-        except CaptureError as error:
-            raise UsageError(str(error), field=case.workload_name) from error
-    notes = (
-        *built.notes,
-        *own_choice_notes(case.shape.hardware, allowed_before=allowed_tf32),
-        *precision_notes(captured, case.computation.precision, case.workload_name),
+    spec = examples.dataset.element_spec
+    step, summary, users = _stored(
+        case, workload, spec, seed, folder, n_shards, compiled_rules, allowed_tf32=allowed_tf32
     )
-    captured_step = replace(captured.step, notes=(*notes, *captured.step.notes))
-    summary = summarise(captured_step, case.workload_name, captured.rows_per_example)
-    save(Path(folder), captured_step, captured.initial)
-    save_lines(Path(folder), captured.lines)
-    users = UsersStep(
-        step=built.own,
-        element_spec=structure,
-        variables=captured.variables,
-        returns_loss=captured.returns_loss,
-        draws=draws,
-        build=lambda: _build(case, workload_of(case), structure, seed).own,
-    )
-    # A step assigns to variables, of which this would keep the values of before.
-    del captured
     verdict = None
     if n_check_steps:
         try:
@@ -126,8 +97,61 @@ def capture(
             # The shape of these cases is the reason; others can use the capture.
             verdict = not_comparable(error.message)
         else:
-            verdict = _verdict(case, users, captured_step, Path(folder), batches)
-    return _facts(workload, captured_step, summary, verdict)
+            verdict = _verdict(case, users, step, Path(folder), batches)
+    return _facts(workload, step, summary, verdict)
+
+
+def _stored(
+    case: Case,
+    workload: "Workload",
+    element_spec: object,
+    seed: int,
+    folder: str,
+    n_shards: int,
+    compiled_rules: "Mapping[str, Rule] | None",
+    *,
+    allowed_tf32: bool,
+) -> "tuple[TrainGraph, StepSummary, UsersStep]":
+    """Capture the step and save it; its initial values are not kept in memory.
+
+    Raises:
+        UsageError, CaseError: see `capture`.
+    """
+    from harness.verification.worker.plain_step import PythonDraws
+    from harness.verification.worker.users_step import UsersStep
+    from harness.worker.session.capture_store import save, save_lines
+    from strategies.capture.capture import capture as capture_step
+    from strategies.errors import CaptureError
+    from strategies.summary import summarise
+    from workloads.precision import policy_of
+
+    precision = case.computation.precision
+    with policy_of(precision):
+        built = _build(case, workload, element_spec, seed)
+        draws, share = PythonDraws.now(), _even_share(case, workload, n_shards)
+        try:
+            captured = capture_step(
+                built.step, element_spec, replica_batch=share, compiled_rules=compiled_rules
+            )
+        except CaptureError as error:
+            raise UsageError(str(error), field=case.workload_name) from error
+    notes = (
+        *built.notes,
+        *own_choice_notes(case.shape.hardware, allowed_before=allowed_tf32),
+        *precision_notes(captured, precision, case.workload_name),
+    )
+    step = replace(captured.step, notes=(*notes, *captured.step.notes))
+    save(Path(folder), step, captured.initial)
+    save_lines(Path(folder), captured.lines)
+    users = UsersStep(
+        step=built.own,
+        element_spec=element_spec,
+        variables=captured.variables,
+        returns_loss=captured.returns_loss,
+        draws=draws,
+        build=lambda: _build(case, workload_of(case), element_spec, seed).own,
+    )
+    return step, summarise(step, case.workload_name, captured.rows_per_example), users
 
 
 def _facts(

@@ -1,6 +1,6 @@
 """Checks a strategy against the reference, in one process."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from harness.verification.verdict import BoundVerdict, Verdict
 from harness.verification.worker.boundary_values import crossings_of, passed_norms
 from harness.verification.worker.bounds import BoundMeter, compressed_steps
 from harness.verification.worker.in_process import InProcessCluster, programs_of
-from harness.verification.worker.rounding import EPS, PLAIN, VARIATIONS, Crossed, Rounding, coarsest_eps
+from harness.verification.worker.rounding import EPS, PLAIN, VARIATIONS, Rounding, coarsest_eps
 from harness.verification.worker.shard_steps import Combine, ShardSteps
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.checkpoint import left_out
@@ -84,28 +84,6 @@ def run_references(
                 )
             )
     return outcomes
-
-
-def first_crossing(
-    step: TrainGraph, initial: InitialValues, topology: Topology, batch: Sequence[Array]
-) -> Mapping[str, Crossed]:
-    """Return what all shards together send across each boundary in the first step.
-
-    Returns:
-        `Boundary.values` → values, and row ids if it is sparse.
-    """
-    with ShardSteps(step, initial, topology) as reference:
-        reference.begin(PLAIN)
-        return reference.crossing(batch)[1]
-
-
-def first_statistics(
-    step: TrainGraph, initial: InitialValues, topology: Topology, batch: Sequence[Array]
-) -> Mapping[str, Array]:
-    """Return the joint statistics of all shards in the first step, by `Statistic.node`."""
-    with ShardSteps(step, initial, topology) as reference:
-        reference.begin(PLAIN)
-        return reference.joint_statistics(batch)
 
 
 def compared_variables(step: TrainGraph) -> list[Checked]:

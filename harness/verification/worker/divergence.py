@@ -15,8 +15,9 @@ from harness.verification.differences import GROUP_SHARE, widened
 from harness.verification.verdict import Verdict
 from harness.verification.verification import Divergence
 from harness.verification.worker.boundary_values import dense_rows, fed, fetched, passed_on
-from harness.verification.worker.check import first_crossing, first_statistics
 from harness.verification.worker.in_process import InProcessCluster
+from harness.verification.worker.rounding import PLAIN
+from harness.verification.worker.shard_steps import ShardSteps
 from harness.worker.session.capture_store import InitialValues
 from harness.worker.session.session import WorkerSession
 from harness.worker.session.tensorflow_settings import Use
@@ -62,7 +63,9 @@ def first_divergence(
     layer = _first_wrong_layer(step, joint, rewritten, initial, topology, batch, verdict.tolerance)
     if layer is not None:
         return Divergence(pass_name=SyncStatistics.name, variable=layer)
-    combined = first_crossing(step, initial, topology, batch)
+    with ShardSteps(step, initial, topology) as reference:
+        reference.begin(PLAIN)
+        _, combined = reference.crossing(batch)
     shapes = {b.values: b for b in step.boundaries}
     expected = {
         name: widened(rows) if ids is None else dense_rows(rows, ids, shapes[name].shape.dims or ())
@@ -103,7 +106,9 @@ def _first_wrong_layer(
 ) -> str | None:
     if not joint:
         return None
-    expected = first_statistics(step, initial, topology, batch)
+    with ShardSteps(step, initial, topology) as reference:
+        reference.begin(PLAIN)
+        expected = reference.joint_statistics(batch)
 
     def wrong(session: WorkerSession) -> list[int]:
         task = session.program.task

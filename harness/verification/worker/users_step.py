@@ -105,7 +105,7 @@ def check_capture(
         return verdict
     return not_comparable(
         "each trace of its Python code makes another step, because the code counts, draws or chooses by "
-        "something that a trace changes; do that in the dataset, or before train_step() returns"
+        "Python state; do that in the dataset, or before the step is returned"
     )
 
 
@@ -130,7 +130,7 @@ def _verdict(
     if not both.unlike or not verdict.equal:
         return verdict
     return not_comparable(
-        f"{named(both.unlike)} draws random numbers from a state that no other program can have; draw with "
+        f"{named(both.unlike)} draws random numbers without a seed, which cannot be repeated; draw with "
         "keras.random and a SeedGenerator, or give the operation a seed",
         verdict.not_compared,
     )
@@ -219,8 +219,8 @@ def _require_comparable(own: PlainStep, unknown: Mapping[str, str]) -> None:
         )
     graphs = (own.graph.nodes, *(function.nodes for function in own.graph.functions.values()))
     if writing := sorted({node.op for node in chain.from_iterable(graphs)} & FILE_WRITERS):
-        reason = f"it writes files ({named(writing)}), which would be written twice more; leave that out"
-        raise _EndedError(not_comparable(f"{reason} of the step to have it compared"))
+        reason = f"it writes files ({named(writing)}), which the comparison would write twice more"
+        raise _EndedError(not_comparable(f"{reason}; leave that out of the step"))
 
 
 def _restore(variables: Mapping[str, tf.Variable], initial: InitialValues) -> None:

@@ -20,6 +20,7 @@ from harness.verification.separability import (
     part_of_draw,
     unknown,
 )
+from harness.verification.verdict import named
 from harness.verification.worker.rounding import (
     PLAIN,
     VARIATIONS,
@@ -140,10 +141,10 @@ def forward_results(step: TrainGraph) -> list[str]:
 
 _FEW = 2
 _SHUFFLE = "RandomShuffle"
-_SHARE_STATISTICS = "sync_batch_norm=true gives shards the statistics of the whole batch, and both agree"
+_SHARE_STATISTICS = "the strategy's parameter sync_batch_norm=true makes both agree: shards share statistics"
 _TAKE_THE_MEAN = (
-    "it is a sum over examples beside terms that each shard counts again, such as a regularisation: take the "
-    "mean over the examples that the loss is given"
+    "the loss adds a sum over examples to terms that each shard counts again, such as a regularisation: take "
+    "the mean over the examples instead of the sum"
 )
 
 
@@ -172,8 +173,8 @@ def separability_of(
     draws = draws_of(step.graph, forward_results(step))
     if draws.hidden:
         return unknown(
-            f"{_named(draws.hidden)} draws random numbers within a function or a loop, where shards cannot "
-            "be given those of the whole batch; draw them outside"
+            f"{named(draws.hidden)} draws random numbers in a nested function or loop, where shards cannot "
+            "get those of the whole batch; draw them outside"
         )
     try:
         return _measured(
@@ -215,13 +216,13 @@ def _measured(
         parts, unfit = _parts(drawn, passes.values(topology, random), topology)
         if unfit:
             return unknown(
-                f"{_named(unfit)} draws random numbers of a shape that no axis of examples divides, so that "
-                "shards cannot be given those of the whole batch"
+                f"{named(unfit)} draws random numbers without an axis of examples, so that shards cannot get "
+                "their part of those of the whole batch"
             )
         mixing = [name for name in _of_examples(drawn, parts[0]) if step.graph.by_name[name].op == _SHUFFLE]
         if mixing:
             return unknown(
-                f"{_named(mixing)} shuffles the examples of the batch, and a shard can shuffle its own only; "
+                f"{named(mixing)} shuffles the examples of the batch, and a shard can only shuffle its own; "
                 "shuffle in the dataset if the loss does not pair examples"
             )
         # If shards mean what the step means, what they have together of each statistic is the whole batch's.
@@ -239,8 +240,8 @@ def _measured(
     if separability.separable is not False or not doubtful:
         return separability
     return unknown(
-        f"shards and the whole batch differ, but which of the random numbers of {_named(doubtful)} belong to "
-        "which example cannot be told; draw them with an axis of examples"
+        f"they differ, and the random numbers of {named(doubtful)} cannot be assigned to examples; draw them "
+        "with an axis of examples"
     )
 
 
@@ -344,8 +345,3 @@ def _forward_alone(step: TrainGraph) -> TrainGraph:
         results=(),
         savers=(),
     )
-
-
-def _named(names: Sequence[str]) -> str:
-    more = len(names) - 1
-    return repr(names[0]) + (f" (and {more} more)" if more else "")

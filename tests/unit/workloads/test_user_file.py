@@ -61,7 +61,17 @@ def wrong(**values):
     vars(made).update(values)
     return made
 
+def seedless():
+    made = Mine()
+    made.dataset = lambda: None
+    return made
+
+class Callable(Mine):
+    def __call__(self, examples): ...
+    def __repr__(self): return "<mine>"
+
 constant = 12
+WORKLOAD = Callable()
 """
 
 
@@ -146,7 +156,9 @@ def test_check_does_not_run_the_file(folder: Path) -> None:
         ("folder.py:Mine", ["folder.py is a folder; name a file in it"]),
         ("nowhere/mine.py:Mine", ["nowhere/mine.py does not exist", "holds no Python file"]),
         ("mine.py:Mien", ["no factory 'Mien'", "did you mean 'Mine'?"]),
-        ("mine.py:constant", ["must be a class or function", "int 12"]),
+        ("mine.py:constant", ["must be a class or function", "int 12; return it from a function"]),
+        ("mine.py:WORKLOAD", ["must be a class or function", "Callable <mine", "return it from a function"]),
+        ("mine.py:seedless", ["returned a Mine whose dataset must be a method that takes a seed"]),
         ("mine.py:broken", ["mine.py:24: ValueError: the data is gone", "--debug"]),
         ("mine.py:leaves", ["mine.py:27: SystemExit: 3"]),
         ("mine.py:needy", ["needs a value for 'units'"]),

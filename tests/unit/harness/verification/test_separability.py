@@ -168,7 +168,7 @@ class TestJudge:
         verdict = judged(differences(0.5), ways_out={"do this": 0.1, "do that": 1e-14, "do more": 0.0})
         assert verdict.explanation.endswith("; do that")
         verdict = judged(differences(0.5), ways_out={"do this": 0.1})
-        assert "examples of a batch are coupled" in verdict.explanation
+        assert "examples of a batch depend on each other" in verdict.explanation
 
     def test_coarser_rounding_explains_more(self):
         assert judged(differences(5e-7), floor=1e-7).separable is True
@@ -177,7 +177,7 @@ class TestJudge:
     def test_where_rounding_hides_a_coupling_nothing_is_said(self):
         verdict = judged(differences(5e-4), floor=1e-3)
         assert verdict.separable is None
-        assert "rounding alone makes as much" in verdict.explanation
+        assert "rounding alone can cause that" in verdict.explanation
         assert judged(differences(0.5), floor=1e-3).separable is False
 
     def test_one_gradient_that_is_rounding_excuses_no_other(self):
@@ -201,8 +201,8 @@ class TestJudge:
     def test_state_alone_that_differs_is_no_coupling_of_examples(self):
         verdict = judged(differences(1e-15, loss=1e-16, state={"counter": 5.0}))
         assert verdict.separable is False
-        assert "forward state counter, which the step reads, differs by 5, and" in verdict.explanation
-        assert "coupled" not in verdict.explanation
+        assert "forward state counter, which the step reads, differs by 5, because" in verdict.explanation
+        assert "depend on each other" not in verdict.explanation
 
     def test_what_is_not_finite_on_shards_alone_is_not_separable(self):
         assert judged(differences(np.inf), other=np.inf).separable is False
