@@ -230,8 +230,10 @@ def _verdict(verified: Verified, target: Target) -> str:
 def _comparison(verification: Verification) -> str:
     """Variables that equal those of the reference, or differ."""
     variables, reference = verification.verdict.variables, "those of a single-device run on the same shards"
+    if verification.bound is not None and verification.bound.within:
+        return "no gradient lost more than its compressor's bound in a step, and all else equals one device"
     if verification.bound is not None:
-        return "losses of gradients are compared with the compressor's bounds, all else with one device"
+        return "losses of compressed gradients are compared with bounds, all else with one device"
     if not verification.is_held_to_the_reference:
         largest = max((v.update_error for v in variables), default=0.0)
         return f"variables are off from {reference} by up to {output.number(largest)} of their update"
@@ -249,7 +251,9 @@ def _worst(verification: Verification) -> str | None:
     if verification.bound is not None:
         loss = verification.bound.worst
         return (
-            None if loss is None else f"{loss.where} lost {loss.error:.3g}, with a bound of {loss.bound:.3g}"
+            None
+            if loss is None
+            else f"closest: {loss.where} lost {loss.error:.3g} of at most {loss.bound:.3g}"
         )
     nearest = verification.verdict.nearest
     if nearest is None or not verification.is_held_to_the_reference:

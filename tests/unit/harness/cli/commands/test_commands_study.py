@@ -10,6 +10,7 @@ from harness.cluster import ClusterShape
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.planned_target import Verified, shape_of
 from harness.requests import Target, VerifyRequest
+from harness.verification.verdict import BoundFigure, BoundVerdict
 from strategies.plan.payload import CollectiveBytes
 from strategies.plan.schema import StrategyClass
 
@@ -84,6 +85,34 @@ def test_verify_names_what_a_passed_check_says_nothing_of(
 
 
 @pytest.mark.parametrize(
+    ("within", "beginning", "end"),
+    [
+        (True, "WITHIN ITS BOUND: ps", "closest: v0 in step 2, summed, lost 0.25 of at most 0.5\n"),
+        (False, "BEYOND ITS BOUND: ps", "; v0 in step 2, summed, lost 0.25, the bound is 0.125\n"),
+        (None, "UNDECIDABLE: ps", "; rounding hides it\n"),
+    ],
+)
+def test_verify_shows_how_much_of_its_bound_a_compressor_used(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline, within: bool | None, beginning: str, end: str
+) -> None:
+    figure = BoundFigure(where="v0 in step 2, summed,", error=0.25, bound=0.5 if within else 0.125)
+    reasons = {
+        True: None,
+        False: "v0 in step 2, summed, lost 0.25, the bound is 0.125",
+        None: "rounding hides it",
+    }
+    bound = BoundVerdict(within=within, reason=reasons[within], worst=None if within is None else figure)
+    verification = replace(verified().verification, strategy_class="bounded", bound=bound)
+    pipeline.verified = replace(verified(), verification=verification)
+    status, captured = call(capsys, "verify", "wide-mlp", "--strategy", "ps")
+    first = captured.out.partition("\n")[2].partition("\n")[0] + "\n"
+    assert (status, first.startswith(beginning), first.endswith(end)) == (0 if within else 1, True, True)
+    answer = document(call(capsys, "verify", "wide-mlp", "--strategy", "ps", "--json")[1])
+    expected = None if within is None else {"where": figure.where, "error": 0.25, "bound": figure.bound}
+    assert answer["bound_check"] == expected
+
+
+@pytest.mark.parametrize(
     ("separable", "word"), [(True, "SEPARABLE"), (False, "NOT SEPARABLE"), (None, "SEPARABILITY UNKNOWN")]
 )
 def test_verify_says_whether_shards_mean_what_the_step_means(
@@ -93,6 +122,9 @@ def test_verify_says_whether_shards_mean_what_the_step_means(
     status, captured = call(capsys, "verify", "wide-mlp", "--strategy", "ps")
     assert status == 0
     assert f"\n{word}: what shards make of it\n" in captured.out
+    assert ("note: the first line compares the strategy with one device" in captured.out) is (
+        separable is False
+    )
 
 
 @pytest.mark.parametrize(
