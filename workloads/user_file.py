@@ -153,9 +153,18 @@ def split(reference: str, kind: Kind) -> Maker:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return one line for an exception of the user's code: file, line, type and text."""
+    """Return one line for an exception of the user's code: file, line, type, text and the way out."""
     line = line_of_error(error)
-    return f"{f'{line}: ' if line else ''}{reason_of(error)}; --debug shows the traceback"
+    place = f"{line}: " if line else ""
+    return f"{place}{reason_of(error)}; {_way_out(error)}--debug shows the traceback"
+
+
+def _way_out(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return 'move code that ends the program below `if __name__ == "__main__":`; '
+    if isinstance(error, ImportError) and "relative import" in str(error):
+        return "import files of the same folder by name, without a dot; "
+    return ""
 
 
 def _load(path: Path, kind: Kind) -> ModuleType:

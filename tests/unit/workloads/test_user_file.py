@@ -82,6 +82,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     modules = set(sys.modules)
     (tmp_path / "beside.py").write_text("DEFAULT_NAME = 'mine'\n")
     (tmp_path / "mine.py").write_text(GOOD)
+    (tmp_path / "dotted.py").write_text("from .mine import small\n")
     yield tmp_path
     for name in set(sys.modules) - modules:
         del sys.modules[name]
@@ -160,8 +161,9 @@ def test_check_does_not_run_the_file(folder: Path) -> None:
         ("mine.py:WORKLOAD", ["must be a class or function", "Callable <mine", "return it from a function"]),
         ("mine.py:seedless", ["returned a Mine whose dataset must be a method that takes a seed"]),
         ("mine.py:broken", ["mine.py:24: ValueError: the data is gone", "--debug"]),
-        ("mine.py:leaves", ["mine.py:27: SystemExit: 3"]),
-        ("mine.py:needy", ["needs a value for 'units'"]),
+        ("mine.py:leaves", ["mine.py:27: SystemExit: 3; move code", "__main__"]),
+        ("mine.py:needy", ["needs a value for 'units'; write mine.py:needy:units=…"]),
+        ("dotted.py:small", ["dotted.py:1: ImportError", "import files of the same folder by name"]),
         ("mine.py:nothing", ["must return (model, dataset)", "got None"]),
         ("mine.py:a_class", ["must return (model, dataset)", "the class Mine alone"]),
         ("mine.py:number", ["must return (model, dataset)", "a value of type int"]),
