@@ -329,13 +329,12 @@ def _of(differences: Differences, *, separable: bool | None, explanation: str) -
 def _misdeclared(declared: Reduction, n_shards: int) -> str:
     if declared == "mean":
         return (
-            f"the loss must be a mean over the examples of a batch, got a sum: those of {n_shards} shards "
-            'add up to that of the whole batch; give it as a TrainStep(reduction="sum"), or divide by the '
-            "number of examples"
+            f"the loss must be a mean over the examples of a batch, got a sum (that of {n_shards} shards is "
+            'that of the whole batch); take the mean, or declare the sum with TrainStep(reduction="sum")'
         )
     return (
-        f'TrainStep(reduction="sum") needs a loss that adds up over examples, got their mean: the mean over '
-        f"{n_shards} shards is that of the whole batch; drop reduction"
+        f'TrainStep(reduction="sum") needs a sum over examples, got a mean (that of {n_shards} shards is '
+        "that of the whole batch); drop reduction"
     )
 
 

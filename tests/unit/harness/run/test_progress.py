@@ -3,7 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -345,9 +345,25 @@ def test_it_leaves_a_file_alone(capsys: pytest.CaptureFixture[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Answer of a job, to which the verdict on the capture is added."""
+    """Answer of a job, to which the verdict on the capture and a note are added."""
 
     capture: object = None
+    notes: tuple[str, ...] = ()
+
+
+def answering(*, draws: bool = False) -> SimpleNamespace:
+    facts = SimpleNamespace(verdict=None, draws=draws)
+    capture = SimpleNamespace(folder="", restored=None, facts=facts)
+    return SimpleNamespace(plan=PLAN, capture=capture, batches="", call=lambda *_: Answer())
+
+
+@pytest.mark.parametrize("draws", [False, True])
+def test_verify_says_how_random_numbers_are_compared(monkeypatch: pytest.MonkeyPatch, draws: bool) -> None:
+    monkeypatch.setattr(pipeline, "study", lambda *_, **__: nullcontext(answering(draws=draws)))
+    verified = pipeline.verify(VerifyRequest(target=TARGET))
+    assert [note.startswith("the step draws random numbers") for note in verified.verification.notes] == (
+        [True] if draws else []
+    )
 
 
 @pytest.mark.parametrize("live", [False, True])
@@ -376,8 +392,7 @@ def test_who_waits_for_a_command_is_told(
     def study(target: Target, *, status: StatusLine, **_: object) -> Iterator[SimpleNamespace]:
         with status.doing(f"capturing {target.workload}"):
             pass
-        capture = SimpleNamespace(folder="", restored=None, facts=SimpleNamespace(verdict=None))
-        yield SimpleNamespace(plan=PLAN, capture=capture, batches="", call=lambda *_: Answer())
+        yield answering()
 
     watch(monkeypatch)
     monkeypatch.setattr(pipeline, "study", study)

@@ -155,7 +155,7 @@ class TestJudge:
             judged(differences(0.5), other=1e-15)
 
     def test_so_is_a_mean_that_is_declared_to_be_a_sum(self):
-        with pytest.raises(UsageError, match=r"got their mean.*drop reduction"):
+        with pytest.raises(UsageError, match=r"got a mean.*drop reduction"):
             judged(differences(0.5), other=1e-15, reduction="sum")
 
     def test_gradients_that_add_up_without_the_loss_are_no_sum(self):
