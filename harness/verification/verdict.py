@@ -1,4 +1,4 @@
-"""The verdict of an equivalence check: per variable, of the losses, and what follows from both."""
+"""Verdict of an equivalence check: per variable, for the losses, and overall."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Kind = Literal["trainable", "slot", "state"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Error that rounding explains: `floor` among references, `tolerance` in all, `eps` of the type."""
+    """Error explained by rounding: `floor` between references, `tolerance` in all, `eps` of the dtype."""
 
     floor: float
     tolerance: float
@@ -30,14 +30,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariableVerdict:
-    """One variable beside the reference's.
+    """One variable, compared with the reference's.
 
     Attributes:
         group: `trainable`, or the kind of slot or state.
-        n_elements: of the whole variable.
-        update_error: the worst among its copies; infinite where one is missing, misshapen or not finite.
-        unmoved: a trainable that met a gradient and stayed where it was, in the reference.
-        finite: whether the reference's stays in the numbers.
+        n_elements: number of elements of the whole variable.
+        update_error: largest error of its copies; infinite if one is missing, misshapen or not finite.
+        unmoved: True for a trainable with a nonzero gradient that did not move in the reference.
+        finite: True if the reference's value is finite.
     """
 
     name: str
@@ -55,11 +55,11 @@ class VariableVerdict:
 
     @property
     def wrong(self) -> bool:
-        """True if it is not the reference's, as far as rounding lets that be seen."""
-        # One that had to stay where it is shows nothing by staying there, and much by moving.
+        """True if it differs from the reference's by more than rounding explains."""
+        # A variable expected to stay in place proves nothing by staying, but is wrong if it moves.
         if self.limits.decide:
             return not self.update_error <= self.limits.tolerance
-        # Rounding may move it, but not to anywhere, nor out of the numbers where the reference stays in them.
+        # Rounding may move it, but only so far, and not to infinity if the reference's is finite.
         if not isfinite(self.update_error):
             return isfinite(self.limits.floor)
         return self.update_error > BEYOND_ROUNDING * self.limits.tolerance
@@ -73,10 +73,10 @@ class VariableVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureVerdict:
-    """A figure beside the reference's, relative to it.
+    """A figure, compared with the reference's, relative to it.
 
     Attributes:
-        name: `losses` of all steps, or the variable whose gradient in the first step has this norm.
+        name: `losses` for those of all steps, or a variable for its gradient's norm in the first step.
     """
 
     name: str
@@ -90,11 +90,11 @@ class FigureVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Verdict on a state and losses beside the reference's.
+    """Verdict on variables and losses, compared with the reference's.
 
     Attributes:
-        loss: None where no losses were compared.
-        gradients: those whose norms were compared, and rounding leaves something of.
+        loss: None if no losses were compared.
+        gradients: gradients whose norms were compared, and are larger than rounding.
     """
 
     variables: tuple[VariableVerdict, ...]
@@ -184,7 +184,7 @@ class Verdict:
         return "; ".join(causes) or None
 
     def _too_little(self) -> dict[str, float]:
-        """Group → share of its elements that can be judged, where that is too small."""
+        """Group → share of its elements that can be judged, if too small."""
         compared: dict[str, list[VariableVerdict]] = {}
         for v in self.variables:
             if v.kind != "state":
@@ -203,7 +203,7 @@ def _error(error: float, limits: Limits) -> str:
 
 
 def named(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
+    """The first few names, and the number of others."""
     named = ", ".join(names[:_N_NAMED])
     more = len(names) - _N_NAMED
     return f"{named} and {more} more" if more > 0 else named
@@ -211,10 +211,10 @@ def named(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundFigure:
-    """Loss of a compressed gradient in one step beside its bound, both L2 norms.
+    """Loss of a compressed gradient in one step, and its bound, both L2 norms.
 
     Attributes:
-        where: step, gradient, and what was measured of it.
+        where: step, gradient and measured quantity.
     """
 
     where: str
@@ -227,10 +227,10 @@ class BoundVerdict:
     """Verdict on a compressed strategy by its bounds.
 
     Attributes:
-        within: None where rounding leaves too little to judge.
-        undecidable: names of variables of which rounding leaves nothing to judge, beside any answer.
-        reason: why it is not True.
-        worst: the loss that uses most of its bound, None if no loss has a bound above zero.
+        within: None if rounding hides too much.
+        undecidable: names of variables hidden by rounding, with any verdict.
+        reason: reason why it is not True.
+        worst: loss that uses most of its bound; None if no loss has a bound above zero.
     """
 
     within: bool | None

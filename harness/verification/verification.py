@@ -1,4 +1,4 @@
-"""Verification of a strategy: its verdict, whether it passes, and the figures beside it."""
+"""Verification of a strategy: its verdict, further figures, and whether it passes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,10 +23,10 @@ class CaptureVerdict:
     """Verdict on a capture.
 
     Attributes:
-        equal: None where it is not known.
-        explanation: a sentence with the reason and the remedy; it ends with what was not compared.
-        worst: the variable nearest to its tolerance, None without any.
-        max_error, tolerance: of that variable.
+        equal: None if unknown.
+        explanation: a sentence with the reason and the remedy; it ends with the parts that were not compared.
+        worst: variable nearest to its tolerance; None without any.
+        max_error, tolerance: figures of that variable.
         not_compared: names of variables that were not compared.
     """
 
@@ -42,11 +42,11 @@ class CaptureVerdict:
 def judge_capture(
     captured: Reference, users: Outcome, rounded: Callable[[], Reference], not_compared: Sequence[str] = ()
 ) -> CaptureVerdict:
-    """Compare what a user's own step leaves behind with what the captured one does.
+    """Compare the results of a user's own step with those of the captured one.
 
     Args:
-        captured: the captured step's state and losses, without noise floors.
-        users: the user's; its losses are None where they cannot be compared.
+        captured: variables and losses of the captured step, without noise floors.
+        users: variables and losses of the user's step; losses are None if they cannot be compared.
         rounded: measures the effect of rounding on the captured step; called only if it matters.
         not_compared: names of variables that were left out.
     """
@@ -68,10 +68,10 @@ def judge_capture(
 
 
 def not_comparable(reason: str, not_compared: Sequence[str] = ()) -> CaptureVerdict:
-    """Return the verdict "not known".
+    """Verdict "not known".
 
     Args:
-        reason: the obstacle, and what to do about it.
+        reason: obstacle, and instruction for the user.
     """
     explanation = f"the captured step was not compared with the workload's own: {reason}"
     return CaptureVerdict(
@@ -82,7 +82,7 @@ def not_comparable(reason: str, not_compared: Sequence[str] = ()) -> CaptureVerd
 
 
 def fault(reason: str) -> CaptureVerdict:
-    """Return the verdict "changed by capture", for a difference that no number shows."""
+    """Verdict "changed by capture", for a difference without a figure."""
     return CaptureVerdict(equal=False, explanation=f"{reason}; {_FAULT}")
 
 
@@ -115,10 +115,10 @@ def _explanation(verdict: Verdict, n_steps: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """Point at which a strategy leaves the reference.
+    """Point at which a strategy diverges from the reference.
 
     Attributes:
-        pass_name: the first pass after which it does. variable: the first of these, or a layer.
+        pass_name: first pass after which it diverges. variable: first diverging variable or layer.
     """
 
     pass_name: str
@@ -127,15 +127,15 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """Results of running a strategy beside the reference.
+    """Results of a strategy, compared with the reference.
 
     Attributes:
-        verdict: beside the exact reference, whatever the strategy promises.
-        losses, reference_losses: global, of each step.
-        results: what the last step returned beside its loss.
-        bound: of a strategy that promises to stay within one, else None.
+        verdict: comparison with the exact reference, for any class of strategy.
+        losses, reference_losses: global losses of each step.
+        results: values that the last step returned besides its loss.
+        bound: verdict on a compressed strategy's bounds; None for other strategies.
         divergence: None if nothing diverges or it was not requested.
-        capture: on the captured step itself, which reference and strategy share; None if not requested.
+        capture: verdict on the captured step, common to reference and strategy; None if not requested.
     """
 
     strategy_class: StrategyClass
@@ -156,9 +156,9 @@ class Verification:
 
     @property
     def equivalent(self) -> bool | None:
-        """The verdict of a strategy that is held to the reference; None for any other.
+        """Verdict of a strategy that must equal the reference; None for any other.
 
-        A reference of a step that is not the user's proves nothing.
+        If the captured step differs from the user's, the reference proves nothing.
         """
         if not self.is_held_to_the_reference:
             return None

@@ -37,7 +37,7 @@ class CapturedWorkload:
     Attributes:
         summary: input of plan builders.
         batch_size: default global batch size.
-        replica_batch: examples that every shard must have, None if any number will do.
+        replica_batch: examples required in every shard; None for any number.
         draws: True if the step draws random numbers. draws_from_ops: True if an operation's own state gives
             them.
         evaluates: True if the workload can evaluate a trained model.
@@ -68,12 +68,12 @@ def capture(
     Args:
         n_shards: number of shards of the case's global batch.
         n_check_steps: steps after which the capture is compared with the workload's own step; 0 for none.
-        compiled_rules: for replicas that XLA compiles, where shards are equal; see
+        compiled_rules: rules for replicas that XLA compiles, with equal shards; see
             `strategies.capture.capture`.
 
     Raises:
         UsageError: the workload or its step cannot be used; the message says why.
-        CaseError: `unsupported`, when its step does not follow the precision.
+        CaseError: `unsupported`, if its step does not follow the precision.
     """
     from workloads.data.examples import examples_of
     from workloads.precision import forget_models
@@ -94,7 +94,7 @@ def capture(
         try:
             batches = first_batches(case, workload, examples, n_check_steps, n_check_steps)
         except HarnessError as error:
-            # The shape of these cases is the reason; others can use the capture.
+            # The reason is the shape of these cases; others can use the capture.
             verdict = not_comparable(error.message)
         else:
             verdict = _verdict(case, users, step, Path(folder), batches)
@@ -178,7 +178,7 @@ class _Built:
     """A workload's step.
 
     Attributes:
-        step: to capture. own: its author's, which may be a whole compiled model.
+        step: step to capture. own: step of its author, which may be a whole compiled model.
     """
 
     step: "AnyStep"
@@ -215,9 +215,9 @@ def restore(state: JobState, capture_folder: str, checkpoint: str) -> int | None
     """Let a capture begin with the values of a checkpoint instead of its own.
 
     Returns:
-        number of steps made before it, None where the checkpoint does not say.
+        Number of steps before it; None if the checkpoint does not have it.
     Raises:
-        UsageError: there is none, it is another model's, or it cannot be read whole.
+        UsageError: there is none, it is another model's, or it is damaged.
     """
     from harness.worker.session.capture_store import InitialValues, save_values
     from harness.worker.session.checkpoint import read_checkpoint
@@ -230,9 +230,9 @@ def restore(state: JobState, capture_folder: str, checkpoint: str) -> int | None
 
 
 def _even_share(case: Case, workload: "Workload", n_shards: int) -> int | None:
-    """Examples in every shard; None if not all have the same, or the batch does not suffice.
+    """Examples in every shard; None if shards differ, or the batch is too small.
 
-    The latter is a mistake in one shape of cases, which planning will report; others can use the capture.
+    Planning reports a batch too small for one cluster shape; cases of other shapes can use the capture.
     """
     try:
         share, uneven = divmod(global_batch(case, workload.batch_size), n_shards)

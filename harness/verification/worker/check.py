@@ -1,4 +1,4 @@
-"""Checks a strategy against the reference, in one process."""
+"""Comparison of a strategy with the reference, in one process."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,7 +28,7 @@ from strategies.tf_bridge.op_types import computed_types
 from strategies.topology import Topology
 
 MOST_GRADIENT_BYTES = 512 * 2**20
-"""Most bytes of gradients of each worker: every step fetches them, and fetched values are held twice."""
+"""Largest size of a worker's fetched gradients, because fetched values are in memory twice."""
 
 
 def make_reference(
@@ -38,10 +38,10 @@ def make_reference(
     batches: Sequence[Sequence[Array]],
     combine: Combine | None = None,
 ) -> Reference:
-    """Run the reference, and those that differ from it in rounding, a step for each global batch.
+    """Run the reference, and others that differ by rounding, one step for each global batch.
 
     Args:
-        combine: gives what updates take instead of exact sums.
+        combine: returns inputs of updates in place of exact sums.
     """
     eps = coarsest_eps(computed_types(step))
     roundings = [PLAIN, *VARIATIONS]
@@ -59,10 +59,10 @@ def run_references(
     eps: float,
     combine: Combine | None = None,
 ) -> list[Outcome]:
-    """Run the reference on global batches, a step each, once for each rounding.
+    """Run the reference on global batches, one step each, once for each way of rounding.
 
     Args:
-        eps: of the coarsest type that forward and backward compute in.
+        eps: rounding unit of the coarsest dtype in the forward and backward pass.
     """
     outcomes = []
     with ExitStack() as opened:
@@ -87,20 +87,20 @@ def run_references(
 
 
 def compared_variables(step: TrainGraph) -> list[Checked]:
-    """A step's variables, all to be compared."""
+    """Variables of a step, all of which are compared."""
     return [
         Checked(name=v.name, kind=v.kind, group=v.group, eps=EPS.get(v.dtype, 0.0)) for v in step.variables
     ]
 
 
 def loss_eps(step: TrainGraph) -> float:
-    """Rounding of losses: that of float32, unless all that is computed is float64."""
+    """Rounding unit of losses: float32's, unless all computations are in float64."""
     return EPS["double"] if coarsest_eps(computed_types(step)) == EPS["double"] else EPS["float"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkup:
-    """Verdict on a strategy, what it computed, the reference, and what was left out of a checkpoint."""
+    """Verdict on a strategy, its results, the reference, and unused values of a checkpoint."""
 
     verdict: Verdict
     outcome: Outcome
@@ -111,7 +111,7 @@ class Checkup:
 def check_bounds(
     step: TrainGraph, initial: InitialValues, plan: Plan, batches: Sequence[Sequence[Array]]
 ) -> BoundVerdict:
-    """Hold a compressed strategy to the bounds of its compressors, all workers in this process.
+    """Compare a compressed strategy's losses with its bounds, with all workers in this process.
 
     Args:
         step: the captured step, rewritten in float64 or not; `initial` and `batches` in the same types.
@@ -130,20 +130,20 @@ def check(
     refer: Callable[[], Reference] | None = None,
     compiled: Sequence[Compiled] | None = None,
 ) -> Checkup:
-    """Run a plan with all its workers in this process and compare the outcome with the reference.
+    """Run a plan with all workers in this process, and compare the outcome with the reference.
 
     Args:
         step: the captured step, rewritten in float64 or not; `initial` and `batches` in the same types.
-        batches: may be of other sizes than the plan's, where the step takes any number of examples.
-        refer: gives the reference of the same step, topology and batches; called in a thread of its own.
-        compiled: the plan's programs, by task, if they exist already.
+        batches: global batches; sizes may differ from the plan's if the step accepts any number of examples.
+        refer: returns the reference of the same step, topology and batches; called in a separate thread.
+        compiled: programs of the plan by task; None builds them.
     Raises:
-        UsageError: `refer` did, whatever became of the strategy's steps.
+        UsageError: raised by `refer`, even if the strategy's steps failed, too.
     """
     refer = refer or partial(make_reference, step, initial, topology_of(plan), batches)
     compiled = compiled or compile_tasks(step, plan, range(topology_of(plan).n_tasks))
     programs = [rewritten.program for rewritten in compiled]
-    # Preparing a session takes one core for longer than the steps in it take two.
+    # Preparing a session keeps one core busy for longer than its steps keep two.
     with ThreadPoolExecutor(1, "reference") as beside, _mistakes_first(beside.submit(refer)) as compared:
         outcome = _outcome(step, initial, plan, batches, compiled)
         reference = compared.result()
@@ -172,7 +172,7 @@ def _outcome(
     with InProcessCluster(programs, initial, fetching=fetching) as cluster:
         for size in sorted({len(batch[0]) for batch in batches} - {plan.batch_size}):
             cluster.take_up(programs_of(step, plan.model_copy(update={"batch_size": size})))
-        # Only one at a time: steps in a loop are made several in a run.
+        # Only one at a time, because a run of a loop makes several steps.
         first = 1 if crossings else 0
         losses = cluster.steps(batches[:first])
         passed = [values[len(program.step.results) :] for program, values in cluster.further()]
@@ -188,7 +188,7 @@ def _outcome(
 
 
 def _passes_on(step: TrainGraph, plan: Plan, programs: Sequence[Program]) -> bool:
-    """Return True if steps update by their own gradients, and these are small enough to be fetched."""
+    """True if steps update by their own gradients, and these are small enough to be fetched."""
     n_bytes = sum(
         n_elements(b.shape.dims or ()) * element_bytes(b.dtype) for b in step.gradients() if b.indices is None
     )
@@ -200,7 +200,7 @@ def _passes_on(step: TrainGraph, plan: Plan, programs: Sequence[Program]) -> boo
 
 @contextmanager
 def _mistakes_first(compared: Future[Reference]) -> Iterator[Future[Reference]]:
-    """Tell what a user has to mend even if the strategy fails: a sum taken for a mean makes steps diverge."""
+    """Raise a user's mistake first, such as an undeclared sum, which makes the strategy's steps diverge."""
     try:
         yield compared
     except Exception as error:

@@ -1,8 +1,8 @@
-"""Divergence from the reference: the first pass after which it shows, and the first such variable.
+"""Divergence from the reference: the first pass after which it is visible, and the first such variable.
 
 Values that cross the boundaries in the first step are compared. Before synchronisation, all contributions,
-weighted and added up, must equal the reference's combined value; after it, boundaries must pass it on. Where
-replicas share statistics, these come first, and single contributions say nothing.
+weighted and added up, must equal the reference's combined value; after it, boundaries must pass it on. If
+replicas share statistics, these are compared first, because single contributions then prove nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,14 +42,14 @@ LOSS = "the loss"
 def first_divergence(
     step: TrainGraph, initial: InitialValues, plan: Plan, batch: Sequence[Array], verdict: Verdict
 ) -> Divergence:
-    """The first pass and variable that diverge, for a plan that is not equivalent.
+    """First pass and variable that diverge, for a plan that is not equivalent.
 
     Args:
-        batch: the first global batch.
-        verdict: of the whole strategy; its tolerances are what differences are compared with.
+        batch: first global batch.
+        verdict: verdict on the whole strategy, with the tolerances of differences.
     Returns:
-        where; the pass is the last one if gradients are right and the update is not. A wrong statistic goes
-        by its layer's name.
+        Pass and variable; the last pass if gradients are right, but the update is not. A wrong statistic has
+        its layer's name.
     """
     topology = topology_of(plan)
     passes = [passes_of(plan, task) for task in range(topology.n_tasks)]
@@ -57,7 +57,7 @@ def first_divergence(
     last = passes[0][-1].name if passes[0] else CAPTURE
     at_the_end = Divergence(pass_name=last, variable=next(iter(verdict.wrong), LOSS))
     if any(program.steps_per_run is not None for program in rewritten):
-        # Steps in a loop on the device pass nothing on that could be looked at.
+        # Values within a loop on the device cannot be read.
         return at_the_end
     joint = sorted(step.joint_statistics(every_layer=topology.global_statistics), key=lambda s: s.level)
     layer = _first_wrong_layer(step, joint, rewritten, initial, topology, batch, verdict.tolerance)
@@ -82,7 +82,7 @@ def first_divergence(
             synchronised_by[name] = rewrite.name
         brought = {captured_name(b) for s in steps for b in s.boundaries if b.contributions}
         if not totals and brought == set(expected) and not joint:
-            # Beyond the first level a replica by itself goes on from an update of its own.
+            # Beyond the first level, a single replica would continue from an update of its own.
             outcome = {
                 name: v for name, v in _brought(steps, initial, topology, batch).items() if name in first
             }
@@ -127,7 +127,7 @@ def _first_wrong_layer(
 
 
 def _differs(got: Array, want: Array, tolerance: float, scale: float = 0.0) -> bool:
-    """Return True for a difference beyond the tolerance, relative to the largest value or to `scale`."""
+    """True for a difference beyond the tolerance, relative to the largest value or to `scale`."""
     scale = max(_largest(want), scale) or 1.0
     return not np.max(np.abs(got - want), initial=0.0) <= tolerance * scale
 
@@ -140,7 +140,7 @@ def _first_wrong(
     step: TrainGraph, expected: Crossing, seen: Sequence[Crossing], verdict: Verdict
 ) -> str | None:
     tolerances = {v.name: v.limits.tolerance for v in verdict.variables if v.decidable}
-    # As for updates: a value that is small compared with all others of its kind may be rounding alone.
+    # As for updates: a value much smaller than others of its kind may consist of rounding alone.
     scales: dict[str, float] = {}
     for b in step.boundaries:
         scales[b.role] = max(scales.get(b.role, 0.0), GROUP_SHARE * _largest(expected[b.values]))
@@ -157,7 +157,7 @@ def _first_wrong(
 def _brought(
     steps: Sequence[TrainGraph], initial: InitialValues, topology: Topology, batch: Sequence[Array]
 ) -> Crossing:
-    """Sum of what the replicas of all tasks contribute: each task runs by itself, on one device."""
+    """Sum of all replicas' contributions; each task runs by itself, on one device."""
     total: dict[str, Array] = {}
     for task, step in enumerate(steps):
         graph = step.graph.with_nodes(replace(node, device="") for node in step.graph.nodes)

@@ -46,9 +46,9 @@ class UsersStep:
     Attributes:
         element_spec: structure of `tf.TensorSpec` of one example.
         variables: captured name → variable, with its initial value.
-        returns_loss: the loss that it returns is that of the captured step.
-        draws: states of Python's random numbers when capture traced it.
-        build: builds the same step anew, as for the capture.
+        returns_loss: True if the returned loss is that of the captured step.
+        draws: states of Python's random generators when capture traced it.
+        build: builds the same step again, as for the capture.
     """
 
     step: AnyStep
@@ -65,8 +65,8 @@ class _Both:
 
     Attributes:
         step: the captured step, with the seeds of the user's.
-        unknown: variables that only the user's step uses; it assigns to none of them.
-        unlike: nodes that draw other random numbers than the user's step in spite of those seeds.
+        unknown: variables that only the user's step uses, without assigning to them.
+        unlike: nodes that draw other random numbers than the user's step despite those seeds.
     """
 
     step: TrainGraph
@@ -85,13 +85,13 @@ class _EndedError(Exception):
 def check_capture(
     users: UsersStep, step: TrainGraph, initial: InitialValues, batches: Batches
 ) -> CaptureVerdict:
-    """Make steps of both and compare all variables and losses, in the model's own types.
+    """Run both steps and compare all variables and losses, in the model's own types.
 
     The user's variables have their initial values afterwards.
 
     Args:
-        step: the captured step. initial: its values, in its own types.
-        batches: global batches; a step of a fixed batch size takes their first examples.
+        step: captured step. initial: initial values, in its own types.
+        batches: global batches; a step with a fixed batch size uses their first examples.
     """
     n_fixed = next((b.shape.dims[0] for b in step.batch if b.shape.dims and b.shape.dims[0] > 0), None)
     batches = [[part[:n_fixed] for part in batch] for batch in batches]
@@ -137,7 +137,7 @@ def _verdict(
 
 
 def is_traced_alike(users: UsersStep, n_fixed: int | None) -> bool:
-    """Return True if the first two traces of the step, built anew, are the same graph."""
+    """True if the first two traces of the step, built again, are the same graph."""
     try:
         step = users.build()
         if isinstance(step, CapturableStep) and not step.optimizer.built:
@@ -206,10 +206,10 @@ def _captured_raised(error: Exception) -> CaptureVerdict:
 
 
 def _require_comparable(own: PlainStep, unknown: Mapping[str, str]) -> None:
-    """End the check where a traced step says already that its outcome would be incomplete or do harm.
+    """End the check if the traced step shows that its outcome would be incomplete or harmful.
 
     Args:
-        unknown: as `_unknown` returns it.
+        unknown: result of `_unknown`.
     """
     handles = tuple(replace(n, op="VarHandleOp") if n.name in unknown else n for n in own.graph.nodes)
     uses = resource_uses(replace(own.graph, nodes=handles))
@@ -224,9 +224,9 @@ def _require_comparable(own: PlainStep, unknown: Mapping[str, str]) -> None:
 
 
 def _restore(variables: Mapping[str, tf.Variable], initial: InitialValues) -> None:
-    """Give the user's variables their initial values again, as far as they take them."""
+    """Restore the initial values of the user's variables, as far as these accept them."""
     for name, variable in variables.items():
-        # A failure must not replace the verdict; a later capture takes the values that it finds.
+        # A failure must not replace the verdict; a later capture uses the current values.
         with suppress(Exception):
             variable.assign(initial.value(name))
 
@@ -252,7 +252,7 @@ def _own_outcome(own: PlainStep, variables: Mapping[str, tf.Variable], batches: 
 
 
 def _unknown(users: UsersStep, own: PlainStep) -> dict[str, str]:
-    """Variables that the user's step uses and capture did not find: node of the handle → name."""
+    """Variables that the user's step uses, but capture did not: node of the handle → name."""
     nodes = {id(outside): inside.op.name for outside, inside in own.concrete.graph.captures}
     captured = {id(v.handle) for v in users.variables.values()}
     variables = own.concrete.graph.variables

@@ -1,4 +1,4 @@
-"""One step on the whole global batch in float64, beside the same step on its shards.
+"""One step on the whole global batch in float64, and the same step on its shards.
 
 Both begin with the initial values and get the same random numbers: those of the whole batch are drawn once,
 and each shard is fed with its part of them.
@@ -48,8 +48,8 @@ class Passes:
     """Forward and backward passes of a step on a batch, whole or in shards, all from the initial values.
 
     Attributes:
-        steps: of the widest topology.
-        topology: whose shards are to be compared with the whole batch.
+        steps: steps of the topology with the most shards.
+        topology: topology whose shards are compared with the whole batch.
         tallies: see `tallied`.
     """
 
@@ -82,9 +82,9 @@ class Passes:
         """Loss, gradients and new state of all shards together.
 
         Args:
-            fed: rank of a shard → tensors that it takes instead of computing them.
-            reduction: how shards are combined, as the step says unless given.
-            eps: of the coarsest type that forward and backward compute in.
+            fed: rank of a shard → tensors that it takes as inputs instead of computing them.
+            reduction: combination of shards; that of the step by default.
+            eps: rounding unit of the coarsest dtype in the forward and backward pass.
         """
         rule = reduction or self.reduction
         if rule != self.reduction and self.step.n_levels > 1:
@@ -124,7 +124,7 @@ def _with_reduction(step: TrainGraph, reduction: Reduction) -> TrainGraph:
 
 
 def tallied(step: TrainGraph) -> set[str]:
-    """Forward state that a step adds to and never reads, neither forward nor in its updates."""
+    """Forward state that a step adds to, but never reads, neither forward nor in its updates."""
     shapes = {node.name for node in step.graph.nodes if node.op == "VariableShape"}
     updates = [target for region in step.regions for target in region.targets]
     needed = ancestors(step.graph, forward_results(step), stop=shapes)
@@ -133,7 +133,7 @@ def tallied(step: TrainGraph) -> set[str]:
 
 
 def forward_results(step: TrainGraph) -> list[str]:
-    """Nodes of the loss, and of what crosses boundaries."""
+    """Nodes of the loss, and of values that cross boundaries."""
     by_name = step.graph.by_name
     crossing = [n for b in step.boundaries for n in (b.values, b.indices) if n is not None]
     return [producer(step.losses[0].tensor), *(producer(by_name[name].inputs[0]) for name in crossing)]
@@ -151,14 +151,14 @@ _TAKE_THE_MEAN = (
 def separability_of(
     step: TrainGraph, initial: InitialValues, topology: Topology, batch: Sequence[Array]
 ) -> Separability:
-    """Compare the shards of a batch with what the step means on the whole of it.
+    """Compare the shards of a batch with the step on the whole batch.
 
     Args:
-        step: as captured, in its own types.
-        initial: its initial values, in float64.
-        batch: in any floating type.
+        step: captured step, in its own types.
+        initial: initial values, in float64.
+        batch: global batch, in any floating type.
     Raises:
-        UsageError: the loss is a sum over examples and is not said to be one, or the other way round.
+        UsageError: the loss is a sum over examples, but not declared as one, or the other way round.
     """
     topology = replace(topology, batch_size=len(batch[0]))
     if topology.n_shards == 1:
@@ -199,7 +199,7 @@ def _measured(
     random: Sequence[str],
     tallies: Collection[str],
 ) -> Separability:
-    # Shards are fed with statistics, rather than made to combine their own, level by level.
+    # Shards are fed with statistics, rather than combining their own level by level.
     joint = step.joint_statistics(every_layer=topology.global_statistics)
     step, topology = replace(step, synchronized=()), replace(topology, global_statistics=False)
     source = {s.node: step.graph.by_name[s.node].inputs[0] for s in step.statistics}
@@ -225,7 +225,7 @@ def _measured(
                 f"{named(mixing)} shuffles the examples of the batch, and a shard can only shuffle its own; "
                 "shuffle in the dataset if the loss does not pair examples"
             )
-        # If shards mean what the step means, what they have together of each statistic is the whole batch's.
+        # If shards are equivalent to the batch, their combined statistics are the whole batch's.
         statistics = {node: values[tensor] for node, tensor in source.items()}
         comparison = _Comparison(
             passes=passes,
@@ -246,7 +246,7 @@ def _measured(
 
 
 def _widest(topology: Topology) -> Topology:
-    """The topology, or one with as many shards as comparing may take."""
+    """The topology, or one with the largest number of shards to compare."""
     enough = topology.n_shards > _FEW or topology.batch_size <= _FEW
     return topology if enough else replace(topology, replicas_per_task=(_FEW + 1,), micro_batches=1)
 
@@ -306,10 +306,10 @@ class _Comparison:
 def _parts(
     drawn: Mapping[str, Array], own: Sequence[Mapping[str, Array]], topology: Topology
 ) -> tuple[dict[int, dict[str, Array]], list[str]]:
-    """Rank of a shard → what it gets of the whole batch's draws, and the nodes whose draws have no parts.
+    """Rank of a shard → its part of the whole batch's draws; and the nodes whose draws have no parts.
 
     Args:
-        own: what each shard draws by itself.
+        own: draws of each shard by itself.
     """
     parts: dict[int, dict[str, Array]] = {}
     unfit: dict[str, None] = {}
@@ -325,7 +325,7 @@ def _parts(
 
 
 def _doubtful(drawn: Mapping[str, Array], part: Mapping[str, Array], n_examples: int) -> list[str]:
-    """Nodes whose draws have no axis of examples, only one that grows with their number."""
+    """Nodes whose draws have no axis of examples, but one that grows with their number."""
     return [node for node, shape in _of_examples(drawn, part).items() if n_examples not in shape]
 
 
