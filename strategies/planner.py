@@ -119,6 +119,14 @@ def class_with(params: Params, otherwise: StrategyClass) -> StrategyClass:
     return otherwise if Execution.of(params).waits_for_all and has_reference(params) else "statistical"
 
 
+def refusal_of(strategy: Strategy, values: Params, topology: Topology) -> str | None:
+    """Reason why a strategy cannot run on a topology, None if it can."""
+    reason = strategy.lacks(topology.device) or all_reduce.refuse_transport(topology, values)
+    if reason is None and strategy.refuses is not None:
+        return strategy.refuses(topology, values)
+    return reason
+
+
 def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Topology) -> Plan:
     """Lay out a step's variables as a plan.
 
@@ -133,9 +141,7 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
             f"strategy {strategy.name!r}: runs one replica, got {topology.n_replicas}; "
             "use workers=1 and replicas=1"
         )
-    reason = strategy.lacks(topology.device) or all_reduce.refuse_transport(topology, values)
-    if reason is None and strategy.refuses is not None:
-        reason = strategy.refuses(topology, values)
+    reason = refusal_of(strategy, values, topology)
     if reason is not None:
         raise UnsupportedError(f"strategy {strategy.name!r}: {reason}")
     layout = independent if topology.n_replicas == 1 else strategy.layout

@@ -15,7 +15,7 @@ from types import TracebackType
 
 from harness.atomic_files import is_unfinished, remove_unfinished, sync_directory, write_json, write_text
 from harness.canonical import JsonValue, canonical_hash, writable
-from harness.errors import StoreError, UsageError
+from harness.errors import MissingError, StoreError, UsageError
 from harness.records.checksums import file_checksum
 from harness.records.contained_files import make_folder, open_to_write, require_plain
 from harness.records.record import Record, to_json
@@ -90,7 +90,10 @@ _DONE = ("ok", "implausible")
 
 
 class RunFolder:
-    """A run folder locked by this process, for appending; a context manager."""
+    """A run folder locked by this process, for appending; a context manager.
+
+    A new folder is removed if its run is refused before a case has started.
+    """
 
     def __init__(self, path: Path, *, lock: int) -> None:
         self.path = path
@@ -98,6 +101,7 @@ class RunFolder:
         self._results = -1
         self._index = -1
         self.run = ""
+        self.is_new = False
         self.records: tuple[Record, ...] = ()
         self.put_aside: tuple[Line, ...] = ()
         self._counts: Counter[tuple[str, int]] = Counter()
@@ -208,6 +212,9 @@ class RunFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        is_refused = kind is not None and issubclass(kind, UsageError | MissingError)
+        if is_refused and self.is_new and not self.records and not any((self.path / CASES).glob("*")):
+            shutil.rmtree(self.path, ignore_errors=True)
         self.close()
 
     def _remember(self, file: Path) -> Path:
@@ -277,7 +284,9 @@ def open_run(
     if ".." in path.parts:
         path = normalised(path)
     spec_hash = canonical_hash(experiment)
+    is_new = not path.exists()
     folder = RunFolder(path, lock=lock_folder(path))
+    folder.is_new = is_new
     results = Results()
     try:
         if not _is_empty(path):

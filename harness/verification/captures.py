@@ -31,7 +31,7 @@ from strategies.plan.aggregation import Aggregation
 from strategies.plan.execution import Execution, asked_of
 from strategies.plan.faults import Fault, check_faults, refusal, sending_wrong
 from strategies.plan.schema import Plan, StepSummary
-from strategies.planner import topology_of
+from strategies.planner import refusal_of, topology_of
 from strategies.topology import Topology
 
 Value = TypeVar("Value")
@@ -350,7 +350,12 @@ def certain_refusal(case: Case) -> str | None:
             "must run as a graph of a session for measure.xla, got steps that TensorFlow runs in a way of "
             "its own; compare it without xla"
         )
-    return rule_refusal(case) or strategy.refuses_to_run(device, case.shape.workers)
+    refusal = rule_refusal(case) or strategy.refuses_to_run(device, case.shape.workers)
+    if refusal is not None or case.chosen.edited is not None:
+        return refusal
+    # The batch is not known yet: one that all replicas share evenly is refused least.
+    n_replicas = case.shape.workers * case.shape.replicas_per_worker
+    return refusal_of(strategy, case.chosen.params, _shape_with_batch(case, n_replicas))
 
 
 def rule_refusal(case: Case) -> str | None:
@@ -371,13 +376,17 @@ def topology_of_case(case: Case, capture: Capture) -> Topology:
     lacking = case.chosen.strategy.lacks(case.shape.hardware)
     if lacking is not None:
         raise CaseError(UNSUPPORTED, f"strategy {case.chosen.strategy.name!r}: {lacking}", stage="plan")
-    shape = Topology(
+    batch_size = global_batch(case, capture.facts.batch_size)
+    return asked_of(_shape_with_batch(case, batch_size), case.chosen.params)
+
+
+def _shape_with_batch(case: Case, batch_size: int) -> Topology:
+    return Topology(
         replicas_per_task=(case.shape.replicas_per_worker,) * case.shape.workers,
-        batch_size=global_batch(case, capture.facts.batch_size),
+        batch_size=batch_size,
         device=case.shape.hardware,
         shares_devices=bool(replicas_on_gpus(case.shape)),
     )
-    return asked_of(shape, case.chosen.params)
 
 
 def _fits(capture: Capture, case: Case) -> bool:

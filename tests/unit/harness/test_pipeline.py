@@ -30,6 +30,17 @@ def test_others_are_planned(window_s: float, budget_s: float | None) -> None:
     assert planned(window_s, budget_s) == 2
 
 
+def test_rivals_that_need_one_worker_are_skipped_on_two_with_the_reason() -> None:
+    document = {"name": "x", "workloads": ["digits-mlp"], "cluster": {"workers": [1, 2]}}
+    spec = resolve({**document, "strategies": ["ps", "tf-mirrored"]})
+    outcome = pipeline.run(spec, RunOptions(dry_run=True))
+    assert [case.shape.workers for case in outcome.cases if case.id in outcome.skipped] == [2]
+    (note,) = outcome.notes
+    assert note.startswith(
+        "will be skipped: tf-mirrored: keeps replicas within one process, got 2 workers; use workers=1"
+    )
+
+
 @pytest.mark.parametrize(("number", "status"), [(errno.ENOSPC, 3), (errno.EACCES, 2)])
 def test_a_report_that_cannot_be_written_costs_a_line_and_not_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, status: int

@@ -61,6 +61,22 @@ def test_a_folder_with_repeats_is_left_alone_without_resume(run: RunFolder, has_
     assert caught.value.exit_status == EXIT_USAGE
 
 
+def test_a_new_folder_of_a_refused_run_is_removed_and_an_older_one_stays(tmp_path: Path) -> None:
+    def refused(path: Path) -> None:
+        with opened(path) as folder:
+            assert folder.cases.is_dir()
+            if path == begun:
+                folder.begin_repeat("a", 0)
+            raise UsageError("refused")
+
+    new, older, begun = (tmp_path / name for name in ("new", "older", "begun"))
+    older.mkdir()
+    for path in (new, older, begun):
+        with pytest.raises(UsageError, match="refused"):
+            refused(path)
+    assert [path.exists() for path in (new, older, begun)] == [False, True, True]
+
+
 def test_a_folder_of_a_run_that_was_refused_is_taken_by_the_corrected_command(run: RunFolder) -> None:
     _ = run.cases
     (run.path / "logs").mkdir()
