@@ -32,7 +32,7 @@ from harness.cli.commands import (
     verify,
 )
 from harness.cli.help import SETTINGS, Command, CommandGroup
-from harness.cli.options import OF_ALL_COMMANDS, with_options_of_fields, with_parameters
+from harness.cli.options import OF_ALL_COMMANDS, with_options
 from harness.cli.output import Answer
 from harness.cli.process import Caller, signals_interrupt
 from harness.errors import (
@@ -42,7 +42,6 @@ from harness.errors import (
     EXIT_OK,
     EXIT_USAGE,
     INSTALL,
-    HarnessError,
     Interrupted,
     is_disk_full,
     with_field,
@@ -76,7 +75,7 @@ _CLICK_ERROR = cast(
 class _Failure:
     type: str
     message: str
-    field: str | None
+    field: str | None = None
     exit_status: int
 
     @property
@@ -92,30 +91,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status; without arguments this process ends with it.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    as_json = "--json" in given
+    words = tuple(sys.argv[1:] if arguments is None else arguments) or ("--help",)
+    as_json = "--json" in words
     owns_process = arguments is None
     if owns_process:
         process.prepare_streams()
     stdout = sys.stdout
 
     def end() -> None:
-        # Whatever the main thread does, with --json standard output is meant for the document alone.
+        # The main thread may have redirected standard output.
         with contextlib.redirect_stdout(stdout):
-            _tell(_interrupted(), as_json=as_json)
+            _print_failure(_interrupted(), as_json=as_json)
         process.end_process(EXIT_INTERRUPTED)
 
     with signals_interrupt(for_good=owns_process, end=end if owns_process else None) as settled:
-        caller = Caller(owns_process=owns_process, settled=settled, arguments=tuple(given), as_json=as_json)
-        status = _status(given, caller, as_json=as_json)
+        caller = Caller(owns_process=owns_process, settled=settled, arguments=words, as_json=as_json)
+        status = _status(caller)
     if owns_process:
         process.end_process(status)
     return status
 
 
-def _status(given: list[str], caller: Caller, *, as_json: bool) -> int:
+def _status(caller: Caller) -> int:
     try:
-        return _answer(given, caller, as_json=as_json)
+        return _answer(caller)
     except SystemExit as error:
         if error.code != signal.SIGTERM:
             raise
@@ -123,60 +122,63 @@ def _status(given: list[str], caller: Caller, *, as_json: bool) -> int:
         failure = _interrupted()
     except (KeyboardInterrupt, typer.Abort, Interrupted) as error:
         failure = _interrupted(str(error))
-    except BaseException as error:  # noqa: BLE001 - the edge of the program: whatever it is, it costs one line
-        if "--debug" in given:
+    except BaseException as error:  # noqa: BLE001 - the edge of the program: every error costs one line
+        if "--debug" in caller.arguments:
             traceback.print_exc()
-        failure = _describe(error, given)
+        failure = _describe(error, caller.arguments)
         failure = dataclasses.replace(failure, message=shortened(failure.message))
         if is_disk_full(error):
             failure = dataclasses.replace(failure, exit_status=EXIT_MISSING)
-    _tell(failure, as_json=as_json)
+    _print_failure(failure, as_json=caller.as_json)
     return failure.exit_status
 
 
-def _tell(failure: _Failure, *, as_json: bool) -> None:
+def _print_failure(failure: _Failure, *, as_json: bool) -> None:
     if as_json:
         error_document = {"type": failure.type, "message": failure.message, "field": failure.field}
-        # Where that is not possible the status says it alone.
+        # If standard output fails, too, the exit status is all that is left.
         with contextlib.suppress(OSError):
             output.emit_json({"error": error_document})
             sys.stdout.flush()
     output.warn(failure.line)
 
 
-def _answer(given: list[str], caller: Caller, *, as_json: bool) -> int:
+def _answer(caller: Caller) -> int:
     # With --json, stdout holds one document: what a user's workload prints must not get into it.
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        answer = _called(given, caller)
+    with contextlib.redirect_stdout(sys.stderr) if caller.as_json else contextlib.nullcontext():
+        answer = _call(caller)
     if answer == EXIT_INTERRUPTED:
         # Typer has turned Ctrl-C into a status of its own.
         raise KeyboardInterrupt
     if not isinstance(answer, Answer):
-        # --help, which has printed already, or an exit asked for.
+        # --help, which has printed already, or a requested exit.
         return answer if isinstance(answer, int) else EXIT_OK
-    with process.telling():
-        if as_json:
+    with process.printing():
+        if caller.as_json:
             output.emit_json(answer.document)
         else:
             answer.show()
     return answer.exit_status
 
 
-def _called(given: list[str], caller: Caller) -> object:
-    call = partial(_app(given), args=given, prog_name="stratbench", standalone_mode=False, obj=caller)
-    if not {"-h", "--help", "--version"}.intersection(given):
+def _call(caller: Caller) -> object:
+    app = _app(caller.arguments[0])
+    call = partial(
+        app, args=list(caller.arguments), prog_name="stratbench", standalone_mode=False, obj=caller
+    )
+    if not {"-h", "--help", "--version"}.intersection(caller.arguments):
         return call()
-    with process.telling():
+    with process.printing():
         try:
             return call()
         except SystemExit as error:
-            # Typer's word for a reader that has left (`| head`).
+            # Typer exits when the reader has left (`| head`).
             if isinstance(error.__context__, BrokenPipeError):
                 raise error.__context__ from None
             raise
 
 
-def _app(given: Sequence[str]) -> typer.Typer:
+def _app(command_name: str) -> typer.Typer:
     app = typer.Typer(
         cls=CommandGroup,
         help="Compare distribution strategies for TensorFlow training: speed, communication, correctness.",
@@ -192,9 +194,9 @@ def _app(given: Sequence[str]) -> typer.Typer:
     # A callback keeps this a group of commands, and would stay one with a single command.
     app.callback()(_group)
     for group, name, command, example in _COMMANDS:
-        own = _with_file_options(command) if name == given[0] == "run" else command
-        whole = with_parameters(with_options_of_fields(own), OF_ALL_COMMANDS)
-        app.command(name, cls=Command, epilog=f"Example: {example}", rich_help_panel=group)(whole)
+        own = _with_file_options(command) if name == command_name == "run" else command
+        register = app.command(name, cls=Command, epilog=f"Example: {example}", rich_help_panel=group)
+        register(with_options(own, OF_ALL_COMMANDS))
     help_ = "Run an experiment every night and report regressions."
     app.add_typer(_nights(), name="nightly", help=help_, rich_help_panel="Report")
     return app
@@ -205,8 +207,7 @@ def _nights() -> typer.Typer:
     for name, command, example in nightly.COMMANDS:
         # `serve` has no answer that could be a document.
         common = [option for option in OF_ALL_COMMANDS if name != "serve" or option.name != "json"]
-        whole = with_parameters(with_options_of_fields(command), common)
-        nights.command(name, cls=Command, epilog=f"Example: {example}")(whole)
+        nights.command(name, cls=Command, epilog=f"Example: {example}")(with_options(command, common))
     return nights
 
 
@@ -219,7 +220,7 @@ def _with_file_options(command: Callable[..., Answer]) -> Callable[..., Answer]:
 
 def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - as Typer calls it
     if is_asked:
-        output.say(f"stratbench {version()}")
+        output.print_line(f"stratbench {version()}")
         raise typer.Exit
 
 
@@ -234,62 +235,33 @@ def _group(
 
 
 def _interrupted(message: str = "") -> _Failure:
-    return _Failure(
-        type="interrupted",
-        message=message or "interrupted",
-        field=None,
-        exit_status=EXIT_INTERRUPTED,
-    )
+    return _Failure(type="interrupted", message=message or "interrupted", exit_status=EXIT_INTERRUPTED)
 
 
-def _describe(error: BaseException, given: Sequence[str]) -> _Failure:
-    if isinstance(error, HarnessError):
-        return _Failure(
-            type=getattr(error, "kind", type(error).__name__),
-            message=error.message,
-            field=error.field,
-            exit_status=error.exit_status,
-        )
-    if isinstance(error, _CLICK_ERROR):
-        return _Failure(
-            type="UsageError",
-            message=f"{_parser_message(error, given)}; see `{_command(given)} --help`",
-            field=None,
-            exit_status=EXIT_USAGE,
-        )
+def _describe(error: BaseException, arguments: Sequence[str]) -> _Failure:
+    name, field, status = type(error).__name__, None, EXIT_USAGE
     if _is_ours(error):
-        return _Failure(
-            type=type(error).__name__,
-            message=str(error),
-            field=getattr(error, "field", None),
-            exit_status=getattr(error, "exit_status", EXIT_USAGE),
-        )
-    if isinstance(error, ModuleNotFoundError):
-        return _Failure(
-            type="MissingError",
-            message=f"the Python module {error.name!r} is not installed; {INSTALL}",
-            field=None,
-            exit_status=EXIT_MISSING,
-        )
-    if isinstance(error, OSError) and error.filename is not None:
-        return _Failure(
-            type=type(error).__name__,
-            message=f"{error.filename} must be usable, got: {error.strerror}",
-            field=None,
-            exit_status=EXIT_USAGE,
-        )
-    return _Failure(
-        type=type(error).__name__,
-        message=f"unexpected {type(error).__name__}: {error}; report the traceback that --debug shows",
-        field=None,
-        exit_status=EXIT_CASE,
-    )
+        name = getattr(error, "kind", name)
+        message = str(getattr(error, "message", error))
+        field, status = getattr(error, "field", None), getattr(error, "exit_status", EXIT_USAGE)
+    elif isinstance(error, _CLICK_ERROR):
+        name = "UsageError"
+        message = f"{_parser_message(error, arguments)}; see `{_command(arguments)} --help`"
+    elif isinstance(error, ModuleNotFoundError):
+        name, status = "MissingError", EXIT_MISSING
+        message = f"the Python module {error.name!r} is not installed; {INSTALL}"
+    elif isinstance(error, OSError) and error.filename is not None:
+        message = f"cannot use {error.filename}: {error.strerror}; check the path and its permissions"
+    else:
+        status = EXIT_CASE
+        message = f"unexpected {name}: {error}; report the traceback that --debug shows"
+    return _Failure(type=name, message=message, field=field, exit_status=status)
 
 
-def _parser_message(error: typer.BadParameter, given: Sequence[str]) -> str:
+def _parser_message(error: typer.BadParameter, arguments: Sequence[str]) -> str:
     message = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
     names = tuple(getattr(getattr(error, "param", None), "opts", ()))
-    for argument, following in itertools.pairwise([*given, ""]):
+    for argument, following in itertools.pairwise([*arguments, ""]):
         name, separator, joined = argument.partition("=")
         got = joined if separator else following
         if name in names and got and repr(got) not in message:
@@ -297,15 +269,15 @@ def _parser_message(error: typer.BadParameter, given: Sequence[str]) -> str:
     return message
 
 
-def _command(given: Sequence[str]) -> str:
+def _command(arguments: Sequence[str]) -> str:
     # Not every error of the parser knows its command.
-    if given[0] == "nightly":
+    if arguments[0] == "nightly":
         names = {name for name, *_ in nightly.COMMANDS}
-        return " ".join(("stratbench", "nightly", *(name for name in given[1:2] if name in names)))
-    return f"stratbench {given[0]}" if given[0] in {name for _, name, *_ in _COMMANDS} else "stratbench"
+        return " ".join(("stratbench", "nightly", *(name for name in arguments[1:2] if name in names)))
+    names = {name for _, name, *_ in _COMMANDS}
+    return f"stratbench {arguments[0]}" if arguments[0] in names else "stratbench"
 
 
 def _is_ours(error: BaseException) -> bool:
-    # The bases live in packages that the command may never have imported, so they are told by their modules.
-    homes = {kind.__module__ for kind in type(error).__mro__}
-    return any(home.partition(".")[0] in _PACKAGES for home in homes)
+    # The base classes live in packages that the command may never have imported: their names decide.
+    return any(kind.__module__.partition(".")[0] in _PACKAGES for kind in type(error).__mro__)

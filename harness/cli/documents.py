@@ -31,7 +31,8 @@ FORMER_PASS_NAMES: Mapping[str, str] = {
 def verify_document(answer: Verified) -> dict[str, object]:
     """The JSON of `verify`."""
     plan, verification, verdict = answer.plan, answer.verification, answer.verification.verdict
-    nearest = verdict.nearest
+    nearest, loss, gradient = verdict.nearest, verdict.loss, verdict.nearest_gradient
+    restored, capture = answer.restored, verification.capture
     document: dict[str, object] = {
         "workload": plan.workload,
         "strategy": plan.strategy,
@@ -41,34 +42,25 @@ def verify_document(answer: Verified) -> dict[str, object]:
         "replicas": plan.replicas_per_task[0],
         "steps": answer.steps,
         "dtype": answer.dtype,
-        "restored": None
-        if answer.restored is None
-        else {"path": str(answer.restored.path), "step": answer.restored.step},
+        "restored": restored and {"path": str(restored.path), "step": restored.step},
         "last_batch": answer.last_batch,
         "equivalent": verification.equivalent,
         "reason": verification.reason,
-        "max_update_error": None if nearest is None else nearest.update_error,
+        "max_update_error": nearest and nearest.update_error,
         **_limits(None if nearest is None else nearest.limits),
         "variables": [
             {"name": v.name, "kind": v.kind, "update_error": v.update_error, **_limits(v.limits)}
             for v in verdict.variables
         ],
         "undecidable": list(verification.undecidable),
-        "loss_check": None
-        if verdict.loss is None
-        else {"error": verdict.loss.error, **_limits(verdict.loss.limits)},
-        "gradient_check": None
-        if verdict.nearest_gradient is None
-        else {
-            "variable": verdict.nearest_gradient.name,
-            "error": verdict.nearest_gradient.error,
-            **_limits(verdict.nearest_gradient.limits),
-        },
+        "loss_check": loss and {"error": loss.error, **_limits(loss.limits)},
+        "gradient_check": gradient
+        and {"variable": gradient.name, "error": gradient.error, **_limits(gradient.limits)},
         "loss": list(verification.losses),
         "reference_loss": list(verification.reference_losses),
         "results": [asdict(result) for result in verification.results],
         **_separability(verification.separability),
-        "capture": None if verification.capture is None else asdict(verification.capture),
+        "capture": capture and asdict(capture),
         "warnings": list(verification.warnings),
         "notes": list(verification.notes),
     }
@@ -100,7 +92,7 @@ def transform_document(transformation: Transformation) -> dict[str, object]:
     document: dict[str, object] = {
         "nodes_before": transformation.nodes_before,
         "nodes_after": transformation.nodes_after,
-        "passes": [{**asdict(each), **_former_name(each.name)} for each in transformation.passes],
+        "passes": [{**asdict(timing), **_former_name(timing.name)} for timing in transformation.passes],
         "seconds": transformation.seconds,
     }
     return document if transformation.text is None else {**document, "text": transformation.text}
@@ -112,10 +104,8 @@ def _former_name(pass_name: str) -> dict[str, str]:
 
 
 def _limits(limits: Limits | None) -> dict[str, float | None]:
-    return {
-        "noise_floor": None if limits is None else limits.floor,
-        "tolerance": None if limits is None else limits.tolerance,
-    }
+    floor, tolerance = (None, None) if limits is None else (limits.floor, limits.tolerance)
+    return {"noise_floor": floor, "tolerance": tolerance}
 
 
 def _slice_cost(cost: SliceCost) -> dict[str, object]:
@@ -131,13 +121,10 @@ def _slice_cost(cost: SliceCost) -> dict[str, object]:
         "links_in_use": torus.links_in_use,
         "link_bytes_per_s": torus.link_bytes_per_s,
         "link_source": generation.source,
-        "all_reduce_bytes": cost.collectives.all_reduce_bytes,
-        "reduce_scatter_bytes": cost.collectives.reduce_scatter_bytes,
-        "all_gather_bytes": cost.collectives.all_gather_bytes,
+        **asdict(cost.collectives),
         "all_reduce_s": cost.all_reduce_s,
         "reduce_scatter_s": cost.reduce_scatter_s,
         "all_gather_s": cost.all_gather_s,
-        "left_out": list(cost.collectives.left_out),
     }
 
 

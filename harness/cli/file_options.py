@@ -9,7 +9,7 @@ from typing import Annotated, get_args
 
 import typer
 
-from harness.cli.options import with_parameters
+from harness.cli.options import with_options
 from harness.cli.output import Answer
 from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef, WorkloadRef, split_list
@@ -61,13 +61,13 @@ class FileOption:
             ],
         )
 
-    def value(self, given: str | int | None) -> object:
+    def value(self, argument: str | int | None) -> object:
         """Value for the file; None if the option is not given."""
-        if not isinstance(given, str):
-            return given or None if bool in self.types else given
+        if not isinstance(argument, str):
+            return argument or None if bool in self.types else argument
         if not self.types.isdisjoint((StrategyRef, WorkloadRef)):
-            return list(split_list(given, field=self.option.name))
-        return parse_scalar(given) if int in self.types else given
+            return list(split_list(argument, field=self.option.name))
+        return parse_scalar(argument) if int in self.types else argument
 
 
 def file_options(section: type[Section] = Experiment, above: str = "") -> Iterator[FileOption]:
@@ -83,7 +83,7 @@ def file_options(section: type[Section] = Experiment, above: str = "") -> Iterat
                     path=path,
                     option=option,
                     types=frozenset(_types(field.annotation)),
-                    default=_shown(field.default),
+                    default=_plain_default(field.default),
                 )
 
 
@@ -91,15 +91,15 @@ def with_file_options(command: Callable[..., Answer]) -> Callable[..., Answer]:
     """The same command with an option for each field that declares one."""
     options = {option.parameter.name: option for option in file_options()}
 
-    def keep(context: typer.Context, given: Mapping[str, str | int | None]) -> None:
-        values = {options[name].path: options[name].value(value) for name, value in given.items()}
+    def store(context: typer.Context, arguments: Mapping[str, str | int | None]) -> None:
+        values = {options[name].path: options[name].value(value) for name, value in arguments.items()}
         context.meta[_VALUES] = {path: value for path, value in values.items() if value is not None}
 
     # After the context and the experiment.
-    return with_parameters(command, [option.parameter for option in options.values()], keep, place=2)
+    return with_options(command, [option.parameter for option in options.values()], store, place=2)
 
 
-def given_values(context: typer.Context) -> Mapping[str, object]:
+def values_of_options(context: typer.Context) -> Mapping[str, object]:
     """Values that options of the command line set, by dotted path."""
     values: Mapping[str, object] = context.meta[_VALUES]
     return values
@@ -116,6 +116,6 @@ def _types(annotation: object) -> Iterator[object]:
         yield from _types(part)
 
 
-def _shown(default: object) -> object:
+def _plain_default(default: object) -> object:
     value = default[0] if isinstance(default, tuple) and len(default) == 1 else default
     return value if isinstance(value, int | float | str) and not isinstance(value, bool) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -30,22 +30,6 @@ OF_ALL_COMMANDS = tuple(
 """Options that `main` reads from the arguments."""
 WorkloadArgument = Annotated[
     str, typer.Argument(metavar="WORKLOAD", help="A shipped name, keras:NAME, or path/to/file.py:function.")
-]
-StrategyOption = Annotated[
-    str | None,
-    typer.Option(
-        "--strategy",
-        "-s",
-        metavar="S",
-        help="A strategy: NAME or NAME:key=value,key=value, or path/to/file.py:Builder.",
-        show_default=False,
-    ),
-]
-PlanOption = Annotated[
-    str | None,
-    typer.Option(
-        "--plan", metavar="FILE", help="An edited plan of `stratbench plan --json`, in place of --strategy."
-    ),
 ]
 Workers = Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Worker processes.")]
 Replicas = Annotated[int, typer.Option("--replicas", metavar="R", min=1, help="Replicas per worker.")]
@@ -130,61 +114,86 @@ TimeoutFactor = Annotated[
 ]
 
 
-def target(
-    workload: str,
-    strategy: str | None,
-    plan: str | None,
-    workers: int,
-    replicas: int,
-    device: Hardware = Hardware.CPU,
-    *,
-    share_gpus: bool = False,
-) -> Target:
-    """Read the workload and the strategy, or plan in its place, of one command; check that both are known.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TargetOptions:
+    """Options of commands that handle one strategy for one workload."""
 
-    Raises:
-        UsageError: when one is not, or a list is given, or other devices are to be shared than GPUs.
-    """
-    if share_gpus and device is not Hardware.GPU:
-        raise UsageError(f"is for --device gpu, got it with {device}; drop it", field="share-gpus")
-    parsed = replace(
-        parsed_target(workload, strategy, plan, workers, replicas), device=device.value, share_gpus=share_gpus
-    )
-    # The registries are not needed for --help.
-    from harness.preflight import check_target
+    workload: WorkloadArgument
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            "--strategy",
+            "-s",
+            metavar="S",
+            help="A strategy: NAME or NAME:key=value,key=value, or path/to/file.py:Builder.",
+            show_default=False,
+        ),
+    ] = None
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            "--plan",
+            metavar="FILE",
+            help="An edited plan of `stratbench plan --json`, in place of --strategy.",
+        ),
+    ] = None
+    workers: Workers = 2
+    replicas: Replicas = 1
 
-    check_target(parsed)
-    return parsed
+    def target(self, device: Hardware = Hardware.CPU, *, share_gpus: bool = False) -> Target:
+        """Read the workload and the strategy, or the plan in its place, and check that both are known.
 
+        Raises:
+            UsageError: one is unknown, a list is given, or other devices than GPUs are to be shared.
+        """
+        if share_gpus and device is not Hardware.GPU:
+            raise UsageError(f"is for --device gpu, got it with {device}; drop it", field="share-gpus")
+        target = replace(self.parsed(), device=device.value, share_gpus=share_gpus)
+        # The registries are not needed for --help.
+        from harness.preflight import check_target
 
-def parsed_target(
-    workload: str, strategy: str | None, plan: str | None, workers: int, replicas: int
-) -> Target:
-    """Read the same, and run no file of a user's.
+        check_target(target)
+        return target
 
-    Raises:
-        UsageError: for what can be no reference, and for a list.
-    """
-    if strategy is None or plan is not None:
-        if strategy is not None or plan is None:
-            got = "neither" if plan is None else "both"
-            raise UsageError(f"must be given, or --plan FILE in its place, got {got}", field="strategy")
-        strategy = plan_reference(plan)
-    if len(split_list(strategy, field="strategy")) != 1:
-        raise UsageError(
-            f"must be one strategy, got {strategy!r}; to compare several use `stratbench run`",
-            field="strategy",
+    def parsed(self) -> Target:
+        """Read the same, without running a user's file.
+
+        Raises:
+            UsageError: a text is no reference, or a list is given.
+        """
+        strategy = self.strategy
+        if strategy is None or self.plan is not None:
+            if strategy is not None or self.plan is None:
+                got = "neither" if self.plan is None else "both"
+                raise UsageError(f"must be given, or --plan FILE in its place, got {got}", field="strategy")
+            strategy = plan_reference(self.plan)
+        if len(split_list(strategy, field="strategy")) != 1:
+            raise UsageError(
+                f"must be one strategy, got {strategy!r}; to compare several use `stratbench run`",
+                field="strategy",
+            )
+        return Target(
+            workload=parse_workload(self.workload, field="workload"),
+            strategy=parse_strategy(strategy, field="strategy"),
+            workers=self.workers,
+            replicas=self.replicas,
         )
-    return Target(
-        workload=parse_workload(workload, field="workload"),
-        strategy=parse_strategy(strategy, field="strategy"),
-        workers=workers,
-        replicas=replicas,
-    )
 
 
-def with_options_of_fields(command: Callable[..., T]) -> Callable[..., T]:
-    """The same command with an option for each field of each parameter that is a dataclass."""
+def with_options(
+    command: Callable[..., T],
+    further: Sequence[Parameter] = (),
+    receive: Callable[[typer.Context, Mapping[str, Any]], None] | None = None,
+    *,
+    place: int | None = None,
+) -> Callable[..., T]:
+    """The same command with further options, and one for each field of a parameter that is a dataclass.
+
+    Args:
+        further: options; those that the command has itself are left out.
+        receive: called with the context and the values of the further options, before the command.
+        place: of the first of these among the command's own; None for the end.
+    """
     own = signature(command, eval_str=True)
     groups: dict[str, Any] = {
         name: parameter.annotation
@@ -198,58 +207,23 @@ def with_options_of_fields(command: Callable[..., T]) -> Callable[..., T]:
             signature(groups[name], eval_str=True).parameters.values() if name in groups else (whole,)
         )
     ]
+    added = [parameter for parameter in further if parameter.name not in own.parameters]
+    index = len(parameters) if place is None else place
+    parameters[index:index] = added
 
     def called(**arguments: Any) -> T:  # noqa: ANN401 - of any command
+        values = {parameter.name: arguments.pop(parameter.name) for parameter in added}
+        if receive is not None:
+            receive(arguments["context"], values)
         for name, group in groups.items():
             arguments[name] = group(**{field.name: arguments.pop(field.name) for field in fields(group)})
         return command(**arguments)
 
-    return _presented(called, command, own.replace(parameters=parameters))
-
-
-def with_parameters(
-    command: Callable[..., T],
-    parameters: Sequence[Parameter],
-    take: Callable[[typer.Context, Mapping[str, Any]], None] | None = None,
-    *,
-    place: int | None = None,
-) -> Callable[..., T]:
-    """The same command with further options.
-
-    Args:
-        take: called with the context and the values of these options, before the command.
-        place: of the first among the command's own; None for the end.
-    """
-    own = signature(command, eval_str=True)
-    merged = list(own.parameters.values())
-    added = [parameter for parameter in parameters if parameter.name not in own.parameters]
-    at = len(merged) if place is None else place
-    merged[at:at] = added
-
-    def called(**arguments: Any) -> T:  # noqa: ANN401 - of any command
-        values = {parameter.name: arguments.pop(parameter.name) for parameter in added}
-        if take is not None:
-            take(arguments["context"], values)
-        return command(**arguments)
-
-    return _presented(called, command, own.replace(parameters=merged))
-
-
-def _presented(called: Callable[..., T], command: Callable[..., T], own: Signature) -> Callable[..., T]:
-    """A wrapper with the help of its command, and the parameters that Typer is to read."""
-    called.__signature__ = own  # type: ignore[attr-defined]
+    # Typer reads the parameters and the help of what it is given.
+    called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {}
     called.__doc__ = command.__doc__
     return called
-
-
-def given(context: typer.Context) -> list[str]:
-    """Names of the options that stand on the command line, in the order in which its help lists them."""
-    return [
-        parameter.opts[0].removeprefix("--")
-        for parameter in context.command.params
-        if parameter.param_type_name == "option" and is_given(context, parameter.name or "")
-    ]
 
 
 def is_given(context: typer.Context, name: str) -> bool:
@@ -262,7 +236,7 @@ def plan_reference(path: str, *, field: str = "plan") -> str:
     """The path of a plan as a reference to a strategy.
 
     Raises:
-        UsageError: it cannot be one.
+        UsageError: it is no path of a JSON file.
     """
     if not path.endswith(".json") or ":" in path or "," in path:
         raise UsageError(
@@ -276,7 +250,7 @@ def duration_s(text: str, *, field: str) -> float:
     """Read `90s`, `30m` or `1h30m`.
 
     Raises:
-        UsageError: none of these, or nothing; a number without a unit, which may mean minutes.
+        UsageError: it is none of these, or a number without a unit.
     """
     number = text.strip()
     if number.isdecimal():
@@ -293,7 +267,7 @@ def share(text: str, *, field: str) -> float:
     """Read `3%` or `0.03`, up to a half.
 
     Raises:
-        UsageError: neither, or more.
+        UsageError: it is neither, or more than a half.
     """
     value = parse_share(text)
     if value is None or value > _MOST_SHARE:

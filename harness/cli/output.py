@@ -7,8 +7,9 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TextIO
 
 from harness.canonical import json_value
@@ -34,14 +35,25 @@ Row = Sequence[str]
 _GAP = 2
 
 
+def answer_in_lines(lines: Sequence[str], document: object, exit_status: int = EXIT_OK) -> Answer:
+    """An answer in lines for a person, and as a document for a program."""
+    return Answer(document=document, show=lambda: print_lines(lines), exit_status=exit_status)
+
+
 def emit_json(document: object, *, stream: TextIO | None = None) -> None:
     """Print one JSON document; numbers that are not finite become null."""
-    to = stream or sys.stdout
-    knows_all = (to.encoding or "utf-8").lower() in ("utf-8", "utf8")
-    print(json.dumps(json_value(document), indent=2, ensure_ascii=not knows_all), file=to)
+    target = stream or sys.stdout
+    is_unicode = (target.encoding or "utf-8").lower() in ("utf-8", "utf8")
+    print(json.dumps(json_value(document), indent=2, ensure_ascii=not is_unicode), file=target)
 
 
-def say(line: str = "") -> None:
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines to a person."""
+    for line in lines:
+        print_line(line)
+
+
+def print_line(line: str = "") -> None:
     """Print one line to a person, indented by the spaces it begins with.
 
     On a terminal it breaks between words, so that paths stay whole.
@@ -49,11 +61,11 @@ def say(line: str = "") -> None:
     text = plain(line)
     if text:
         indent = " " * (len(line) - len(line.lstrip(" ")))
-        text = _indented(text, indent) if sys.stdout.isatty() else indent + text
+        text = _wrapped(text, indent) if sys.stdout.isatty() else indent + text
     print(text)  # noqa: T201 - the answer that a person asked for
 
 
-def say_text(text: str) -> None:
+def print_text(text: str) -> None:
     """Print text of our own making as it stands, with a newline at its end."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
@@ -65,29 +77,22 @@ def warn(line: str) -> None:
         print(plain(line), file=sys.stderr)  # noqa: T201 - what a command says at its end
 
 
-def table(headers: Row, rows: Sequence[Row]) -> None:
-    """Print a table; on a terminal, wide cells wrap except in the first column."""
+def table(headers: Row, rows: Sequence[Row], *, below: Sequence[str] = ()) -> None:
+    """Print a table; on a terminal, wide cells wrap except in the first column.
+
+    Args:
+        below: an indented line below each row.
+    """
     safe = [[plain(cell) for cell in row] for row in rows]
-    show = _rich_table if sys.stdout.isatty() else _text_table
-    show(headers, safe)
-
-
-def lined_table(headers: Row, rows: Sequence[Row], lines: Sequence[str]) -> None:
-    """Print a table with an indented line below each row."""
-    table_rows = [headers, *rows]
-    widths = [max(map(len, column)) for column in zip(*table_rows, strict=True)]
-    for row, line in zip(table_rows, ("", *lines), strict=True):
-        cells = (plain(cell).ljust(width) for cell, width in zip(row, widths, strict=True))
-        say_text("  ".join(cells).rstrip())
+    if sys.stdout.isatty() and not below:
+        _rich_table(headers, safe)
+        return
+    widths = [max(map(len, column)) for column in zip(headers, *safe, strict=True)]
+    for row, line in zip_longest((headers, *safe), ("", *below)):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print_text("  ".join(cells).rstrip())
         if line:
-            say(f"  {line}")
-
-
-def _text_table(headers: Row, rows: Sequence[Row]) -> None:
-    widths = [max(len(row[column]) for row in (headers, *rows)) for column in range(len(headers))]
-    for row in (headers, *rows):
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        say_text(line.rstrip())
+            print_line(f"  {line}")
 
 
 def _rich_table(headers: Row, rows: Sequence[Row]) -> None:
@@ -96,38 +101,24 @@ def _rich_table(headers: Row, rows: Sequence[Row]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    grid = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for index, header in enumerate(headers):
-        drawn.add_column(header, overflow="fold", no_wrap=index == 0)
+        grid.add_column(header, overflow="fold", no_wrap=index == 0)
     for row in rows:
         # Text, not str: brackets in a name would be read as markup.
-        drawn.add_row(*(Text(cell) for cell in row))
-    Console().print(drawn)
+        grid.add_row(*(Text(cell) for cell in row))
+    Console().print(grid)
 
 
-def _indented(text: str, indent: str) -> str:
+def _wrapped(text: str, indent: str) -> str:
     return textwrap.fill(
         text,
-        max(_columns(), len(indent) + 1),
+        max(shutil.get_terminal_size().columns, len(indent) + 1),
         initial_indent=indent,
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _columns() -> int:
-    return shutil.get_terminal_size().columns
-
-
-def n_bytes(value: object) -> str:
-    """Write a number of bytes for a person, in powers of ten as networks count."""
-    if not isinstance(value, int | float):
-        return "-"
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= scale:
-            return f"{value / scale:.3g} {unit}"
-    return f"{value:.0f} B"
 
 
 def number(value: object) -> str:

@@ -24,42 +24,45 @@ from harness.provision import network_namespace
 from harness.records.safe_text import redacted_command
 from harness.requests import RunOptions
 
-_UNHEARD_S = 2.0
-_LOOK_S = 0.05
-_IMPATIENT_S = 5.0
+_HANDLER_LIMIT_S = 2.0
+"""Longest time until Python's handler of a signal runs, unless the main thread is in native code."""
+_POLL_S = 0.05
+_CLEANING_S = 5.0
 """Time in which a second interrupt is ignored, so that cleaning up is not cut short."""
 
 
 class _Interruption:
-    """Raises KeyboardInterrupt where a signal meets the command.
+    """Handler of signals that raises KeyboardInterrupt.
 
     Attributes:
-        is_heard: whether one has.
+        has_run: True once it has handled a signal.
     """
 
     def __init__(self) -> None:
-        self._deaf_until_s = 0.0
-        self.is_heard = False
+        self._ignores_until_s = 0.0
+        self.has_run = False
 
-    def hear(self, *_: object) -> None:
-        self.is_heard = True
+    def handle(self, *_: object) -> None:
+        self.has_run = True
         now_s = time.monotonic()
-        if now_s >= self._deaf_until_s:
-            self._deaf_until_s = now_s + _IMPATIENT_S
+        if now_s >= self._ignores_until_s:
+            self._ignores_until_s = now_s + _CLEANING_S
             raise KeyboardInterrupt
 
-    def end_unheard(self, signals: socket.socket, numbers: Collection[int], end: Callable[[], None]) -> None:
-        """Wait for signals that C has taken, and end the command where Python gets no chance to hear one.
+    def end_in_native_code(
+        self, signals: socket.socket, numbers: Collection[int], end: Callable[[], None]
+    ) -> None:
+        """Wait for signals, and end the command if native code keeps Python from handling one.
 
         Ray waits for its servers in native code, for as long as half a minute.
         """
         while number := signals.recv(1):
-            limit_s = time.monotonic() + _UNHEARD_S
-            while number[0] in numbers and not self.is_heard:
+            limit_s = time.monotonic() + _HANDLER_LIMIT_S
+            while number[0] in numbers and not self.has_run:
                 if time.monotonic() > limit_s:
                     end()
                     return
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
 
 
 @contextlib.contextmanager
@@ -69,11 +72,11 @@ def signals_interrupt(
     """Let a termination unwind as Ctrl-C does, so that everything started is stopped.
 
     Args:
-        for_good: whether the process ends with the command, so that nothing is left to interrupt.
-        end: what ends the process where its main thread hears nothing; guards clean up after it.
+        for_good: True if the process ends with the command, so that nothing is left to interrupt.
+        end: function that ends the process if its main thread handles no signal; guards clean up after it.
     Yields:
-        what has signals heard, from then on, while the main thread is in native code; it starts a thread, and
-        a process with several cannot move to a network namespace.
+        Function after whose call signals end native code, too. It starts a thread, and a process with
+        several cannot move to a network namespace.
     """
     interruption = _Interruption()
     usual = {
@@ -82,41 +85,44 @@ def signals_interrupt(
         signal.SIGHUP: signal.SIG_DFL,
     }
     # A signal that the caller ignores (nohup) stays ignored.
-    heard = {number: handler for number, handler in usual.items() if signal.getsignal(number) == handler}
-    for number in heard:
-        signal.signal(number, interruption.hear)
+    replaced = {number: handler for number, handler in usual.items() if signal.getsignal(number) == handler}
+    for number in replaced:
+        signal.signal(number, interruption.handle)
     try:
-        with contextlib.ExitStack() as listening:
+        with contextlib.ExitStack() as stack:
 
-            def hear_in_native_code() -> None:
+            def watch_native_code() -> None:
                 if end is not None:
-                    listening.enter_context(_taken_by_c(interruption, heard, end))
+                    stack.enter_context(_watching_thread(interruption, replaced, end))
 
-            yield hear_in_native_code
+            yield watch_native_code
     finally:
-        for number, handler in heard.items():
+        for number, handler in replaced.items():
             signal.signal(number, signal.SIG_IGN if for_good else handler)
 
 
 @contextlib.contextmanager
-def _taken_by_c(
+def _watching_thread(
     interruption: _Interruption, numbers: Collection[int], end: Callable[[], None]
 ) -> Iterator[None]:
-    """Have a thread of its own learn of signals as soon as the process is sent them."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.settimeout(0.0)
+    """Start a thread that is woken as soon as the process gets a signal."""
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.settimeout(0.0)
         thread = threading.Thread(
-            target=interruption.end_unheard, args=(ours, numbers, end), name="interruptions", daemon=True
+            target=interruption.end_in_native_code,
+            args=(reader, numbers, end),
+            name="interruptions",
+            daemon=True,
         )
         thread.start()
-        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         try:
             yield
         finally:
             signal.set_wakeup_fd(before)
-            interruption.is_heard = True  # perhaps by a handler of Ray's
-            theirs.close()
+            interruption.has_run = True  # perhaps a handler of Ray's has
+            writer.close()
             thread.join()
 
 
@@ -141,30 +147,30 @@ def prepare_streams() -> None:
 
 
 @contextlib.contextmanager
-def telling() -> Iterator[None]:
+def printing() -> Iterator[None]:
     """Print an answer; a reader that has left is no error.
 
     Raises:
-        UsageError: standard output takes no more.
+        UsageError: standard output is full or closed.
     """
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        _lead_nowhere()
+        _discard_stdout()
     except OSError as error:
         if error.filename is not None:
             raise
-        _lead_nowhere()
+        _discard_stdout()
         raise UsageError(
             f"must take the whole answer, got {error.strerror}; redirect it elsewhere", field="stdout"
         ) from error
 
 
 def end_process(status: int) -> NoReturn:
-    """End this process at once, with all that it has said.
+    """Flush all output and end this process at once.
 
-    Python would first take itself apart, beneath threads of Ray's and gRPC's native halves that still run.
+    Python's own shutdown can crash, because native threads of Ray and gRPC still run.
     """
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
@@ -173,14 +179,14 @@ def end_process(status: int) -> NoReturn:
     os._exit(status)
 
 
-def _lead_nowhere() -> None:
-    """Let standard output go on to nobody; at exit Python would flush into it once more and complain."""
+def _discard_stdout() -> None:
+    """Send standard output to the null device, because Python flushes it once more at exit and complains."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerOptions:
-    """Options of commands that run workers: the patience with them, and their network."""
+    """Options of commands that run workers: their time limit, and their network."""
 
     timeout_factor: TimeoutFactor = 1.0
     require_isolation: Annotated[
@@ -215,10 +221,10 @@ class Caller:
     """Caller of the command line.
 
     Args:
-        owns_process: whether the process is the command's alone, so that it may move to another network.
-        settled: called once the process is in its final namespace and may start threads.
-        arguments: of the command line, without the program's name.
-        as_json: whether a program reads the answer.
+        owns_process: True if the process is the command's alone, so that it may move to another network.
+        settled: function to call once the process is in its final namespace and may start threads.
+        arguments: command line, without the program's name.
+        as_json: True if a program reads the answer.
     """
 
     owns_process: bool
@@ -262,27 +268,37 @@ def _is_json(context: typer.Context) -> bool:
 
 
 def command_of(context: typer.Context) -> str | None:
-    """The command line as it may be kept, without what looks like a secret; None where a program called."""
+    """The command line without secrets, for a run's records; None if another program called."""
     if not (isinstance(context.obj, Caller) and context.obj.arguments):
         return None
     return redacted_command(("stratbench", *context.obj.arguments))
 
 
-def isolate(context: typer.Context, workers: WorkerOptions, *, obstacle: str | None = None) -> str | None:
-    """Move this process, and all that it will start, to a network of its own.
+def isolate(
+    context: typer.Context, workers: WorkerOptions, *, providers: Sequence[str] = ("local",)
+) -> str | None:
+    """Move this process, and all that it will start, to a network of its own if local workers share it.
 
     Nothing that starts threads may have been imported by then.
 
     Args:
-        obstacle: why it must stay.
+        providers: providers of the workers.
     Returns:
-        why servers can be reached from outside; None where they cannot.
+        Reason why servers can be reached from outside; None if they cannot, or no workers are local.
     Raises:
-        UsageError: the options contradict each other. MissingError: isolation is required and not to be had.
+        UsageError: the options contradict each other. MissingError: the required isolation is impossible.
     """
+    if "local" not in providers and not (workers.require_isolation and "cluster" in providers):
+        return None
     if workers.no_isolation and workers.require_isolation:
         raise UsageError("must not be given with --require-isolation; drop one", field="no-isolation")
-    exposure = "--no-isolation was given" if workers.no_isolation else obstacle or _stayed(context)
+    other = next((name for name in providers if name != "local"), None)
+    if workers.no_isolation:
+        exposure: str | None = "--no-isolation was given"
+    elif other is not None:
+        exposure = f"provider {other} needs the host's network"
+    else:
+        exposure = _moved(context)
     if exposure is not None and workers.require_isolation:
         raise MissingError(
             f"a network namespace must be had, got none: {exposure}; {network_namespace.WAY_OUT}",
@@ -293,27 +309,12 @@ def isolate(context: typer.Context, workers: WorkerOptions, *, obstacle: str | N
     return exposure
 
 
-def isolate_workers(
-    context: typer.Context, workers: WorkerOptions, *, providers: Sequence[str]
-) -> str | None:
-    """Move this process to a network of its own where its workers are to share that; as `isolate`.
-
-    Args:
-        providers: of the workers.
-    """
-    others = [name for name in providers if name != "local"]
-    if "local" not in providers and not (workers.require_isolation and "cluster" in providers):
-        return None
-    return isolate(
-        context, workers, obstacle=f"provider {others[0]} needs the host's network" if others else None
-    )
-
-
-def _stayed(context: typer.Context) -> str | None:
+def _moved(context: typer.Context) -> str | None:
+    """Move this process to a network of its own, or return the reason why it stays."""
     if not (isinstance(context.obj, Caller) and context.obj.owns_process):
         return "the process is another program's"
     from harness.provision.temporary_folder import reap
 
-    # From inside, nobody but root can tell which processes outside are those of dead runs.
+    # From inside the namespace only root sees which processes outside belong to dead runs.
     reap()
     return network_namespace.isolate()

@@ -465,17 +465,17 @@ def night_page(night: NightFigures) -> bytes:
     }
     of_night = {
         "stratbench_nightly_timestamp_seconds": night.began_s,
-        "stratbench_nightly_regressed": float(any(each.regression is not None for each in night.series)),
+        "stratbench_nightly_regressed": float(any(series.regression is not None for series in night.series)),
         "stratbench_nightly_cases_without_figure": night.n_lost,
     }
     for name, value in of_night.items():
         gauges[name].labels(experiment=night.experiment).set(value)
     for state, count in night.n_by_state.items():
         gauges["stratbench_nightly_series"].labels(experiment=night.experiment, state=state).set(count)
-    for each in night.series:
-        labels = {**each.labels, "experiment": night.experiment}
-        if each.value is not None:
-            gauges["stratbench_nightly_figure"].labels(**labels).set(each.value)
-        if each.regression is not None:
-            gauges["stratbench_nightly_regression_ratio"].labels(**labels).set(each.regression)
+    for series in night.series:
+        labels = {**series.labels, "experiment": night.experiment}
+        if series.value is not None:
+            gauges["stratbench_nightly_figure"].labels(**labels).set(series.value)
+        if series.regression is not None:
+            gauges["stratbench_nightly_regression_ratio"].labels(**labels).set(series.regression)
     return generate_latest(registry)

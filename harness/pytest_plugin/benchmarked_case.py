@@ -34,9 +34,9 @@ def run_experiment(spec: Experiment, folder: Path) -> StoredRun:
     """Run an experiment; an exception during the wait ends it.
 
     Args:
-        folder: for the run folder, the experiment and what the run says meanwhile.
+        folder: parent of the run folder, the experiment file and the log.
     Raises:
-        CaseError: it could not be run.
+        CaseError: the experiment could not be run.
     """
     from harness.records.run_documents import RUN_FILE
     from harness.records.stored_run import load_run
@@ -170,7 +170,7 @@ def _problem(record: Record) -> str | None:
         return f"{record.status}: {why}"
     check = record.equivalence
     if check is not None and check.wrong and not record.control:
-        return f"computes something else than one device: {check.reason or 'no reason is given'}"
+        return f"is not equivalent to one device: {check.reason or 'no reason is given'}"
     return None if _windows(record) else "has no step times"
 
 

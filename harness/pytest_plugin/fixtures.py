@@ -66,7 +66,7 @@ class StrategyBenchmark:
             faults: the name of one of the experiment's scenarios.
             settings: dotted path → value, as for `--set`: `{"measure.repeats": 3}`.
         Returns:
-            the case's records, and what they say.
+            The case's records and figures.
         """
         from harness.pytest_plugin.one_case import CaseRequest
 

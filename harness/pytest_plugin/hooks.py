@@ -59,7 +59,7 @@ def record_rounds(benchmark: Benchmark, clock: StepClock, durations_s: Sequence[
         clock: its timer.
         durations_s: seconds of each round, at least one.
     Raises:
-        MissingError: this version of pytest-benchmark reads its timer otherwise.
+        MissingError: this version of pytest-benchmark reads its timer at other times.
     """
     clock.set(durations_s)
     benchmark.pedantic(_nothing, rounds=len(durations_s))

@@ -42,7 +42,7 @@ def one_case(request: CaseRequest) -> OneCase:
     """Find the requested case.
 
     Raises:
-        UsageError: the experiment cannot be used, or no case of it, or several, are what is asked for.
+        UsageError: the experiment cannot be used, or none or several of its cases match.
     """
     spec = _loaded(request)
     # Twins and controls only accompany other cases.
@@ -83,8 +83,7 @@ def _loaded(request: CaseRequest) -> Experiment:
     texts = [f"{path}={value}" for path, value in request.settings.items() if isinstance(value, str)]
     values = {path: value for path, value in request.settings.items() if not isinstance(value, str)}
     shape = {"cluster.workers": request.workers, "cluster.replicas_per_worker": request.replicas}
-    given = {path: value for path, value in shape.items() if value is not None}
-    overrides = {**values, **given}
+    overrides = {**values, **{path: value for path, value in shape.items() if value is not None}}
     spec = load_experiment(request.experiment, settings=texts, overrides=overrides, surroundings=os.environ)
     if request.workload is not None:
         workload = parse_workload(request.workload, field="workload")
@@ -104,40 +103,37 @@ def _loaded(request: CaseRequest) -> Experiment:
 
 def _possible(filters: tuple[CaseFilter, ...], request: CaseRequest) -> tuple[CaseFilter, ...]:
     """Filters without those for other numbers of workers or replicas; all of them if none is left."""
-    asked = {"workers": request.workers, "replicas_per_worker": request.replicas}
-    return (
-        tuple(
-            item
-            for item in filters
-            if all(asked.get(name) in (None, value) for name, value in item.shape.items())
-        )
-        or filters
+    wanted = {"workers": request.workers, "replicas_per_worker": request.replicas}
+    possible = tuple(
+        item
+        for item in filters
+        if all(wanted.get(name) in (None, value) for name, value in item.shape.items())
     )
+    return possible or filters
 
 
 def _matching(cases: Sequence[Case], request: CaseRequest) -> Sequence[Case]:
-    matching = cases
     if request.faults is not None:
-        having = [case for case in cases if case.scenario.name == request.faults]
-        _require(having, "faults", request.faults, [case.scenario.name for case in cases])
-        matching = having
+        named = [case for case in cases if case.scenario.name == request.faults]
+        _require(named, "faults", request.faults, [case.scenario.name for case in cases])
+        cases = named
     if request.workload is not None:
         workload = parse_workload(request.workload, field="workload")
-        having = [case for case in matching if matches(CaseFilter(workload=workload), case)]
-        _require(having, "workload", request.workload, [str(case.workload) for case in matching])
-        matching = [case for case in having if case.workload == workload] or having
+        named = [case for case in cases if matches(CaseFilter(workload=workload), case)]
+        _require(named, "workload", request.workload, [str(case.workload) for case in cases])
+        cases = [case for case in named if case.workload == workload] or named
     if request.strategy is not None:
         strategy = parse_strategy(request.strategy, field="strategy")
-        having = [case for case in matching if matches(CaseFilter(strategy=strategy), case)]
-        _require(having, "strategy", request.strategy, [str(case.strategy) for case in matching])
-        matching = [case for case in having if case.strategy == strategy] or having
-    return matching
+        named = [case for case in cases if matches(CaseFilter(strategy=strategy), case)]
+        _require(named, "strategy", request.strategy, [str(case.strategy) for case in cases])
+        cases = [case for case in named if case.strategy == strategy] or named
+    return cases
 
 
-def _require(having: Sequence[Case], kind: str, name: str, known: Sequence[str]) -> None:
-    if not having:
+def _require(matching: Sequence[Case], field: str, name: str, known: Sequence[str]) -> None:
+    if not matching:
         hint = suggestion(name, filter(None, dict.fromkeys(known)))
-        raise UsageError(f"must be one of the experiment's, got {name!r}; {hint}", field=kind)
+        raise UsageError(f"must be one of the experiment's, got {name!r}; {hint}", field=field)
 
 
 def _titles(cases: Sequence[Case]) -> str:

@@ -91,10 +91,10 @@ def _show(
         ("run folder", runs),
     ):
         for name in names:
-            output.say(f"{done} the {what} {name}")
+            output.print_line(f"{done} the {what} {name}")
     for line in undated:
-        output.say(line)
+        output.print_line(line)
     if not (cleaned.folders or cleaned.containers or worktrees or runs):
-        output.say("nothing to remove")
+        output.print_line("nothing to remove")
     if cleaned.containers is None:
-        output.say("no Docker engine answers here: containers were not looked for")
+        output.print_line("no Docker engine answers here: containers were not looked for")

@@ -67,9 +67,9 @@ def compare(
         output.warn(f"left out: {name}: {item.where}: {item.why}")
     changes = changes_between(before, after, threshold=within, by_rates=rates or None, anyway=anyway)
     if format is Format.MD:
-        show = partial(output.say_text, wording.to_markdown(changes))
+        show = partial(output.print_text, wording.to_markdown(changes))
     else:
-        show = partial(output.say_text, wording.to_text(changes))
+        show = partial(output.print_text, wording.to_text(changes))
     return Answer(
         document=wording.to_document(changes),
         show=show,

@@ -43,4 +43,4 @@ def demo(
 
 def _show(show_result: Callable[[], None]) -> None:
     show_result()
-    output.say_text(_NEXT)
+    output.print_text(_NEXT)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
+from importlib import import_module
 from typing import Annotated, TypeAlias
 
 import typer
@@ -39,6 +40,17 @@ class ListedKind(StrEnum):
     EXPERIMENTS = "experiments"
 
 
+_MODULES = {
+    ListedKind.STRATEGIES: "strategies.registry",
+    ListedKind.WORKLOADS: "workloads.registry",
+    ListedKind.PROVIDERS: "harness.cluster",
+    ListedKind.COMPRESSORS: "strategies.plan.compressors",
+    ListedKind.AGGREGATORS: "strategies.builders.robust",
+    ListedKind.FAULTS: "strategies.plan.faults",
+}
+"""Kind → the module whose `describe` lists it, which is imported for that list alone."""
+
+
 def listing(
     kind: Annotated[ListedKind, typer.Argument(metavar="KIND", help=f"One of: {', '.join(ListedKind)}.")],
     name: Annotated[
@@ -46,7 +58,7 @@ def listing(
     ] = None,
 ) -> Answer:
     """List strategies, workloads, experiments and more."""
-    rows = _SOURCES[kind]()
+    rows = _rows(kind)
     if name is None:
         return Answer(document=rows, show=partial(_show, rows, kind))
     entry = _entry(rows, kind, name)
@@ -62,42 +74,6 @@ def _entry(rows: Sequence[Row], kind: ListedKind, name: str) -> Row:
             field="name",
         )
     return by_name[wanted]
-
-
-def _strategies() -> Sequence[Row]:
-    from strategies import registry
-
-    return registry.describe()
-
-
-def _workloads() -> Sequence[Row]:
-    from workloads import registry
-
-    return registry.describe()
-
-
-def _providers() -> Sequence[Row]:
-    from harness import cluster
-
-    return cluster.describe()
-
-
-def _compressors() -> Sequence[Row]:
-    from strategies.plan import compressors
-
-    return compressors.describe()
-
-
-def _aggregators() -> Sequence[Row]:
-    from strategies.builders import robust
-
-    return robust.describe()
-
-
-def _faults() -> Sequence[Row]:
-    from strategies.plan import faults
-
-    return faults.describe()
 
 
 def _experiments() -> Sequence[Row]:
@@ -118,50 +94,47 @@ def _experiments() -> Sequence[Row]:
     return experiments
 
 
-_SOURCES: Mapping[ListedKind, Callable[[], Sequence[Row]]] = {
-    ListedKind.STRATEGIES: _strategies,
-    ListedKind.WORKLOADS: _workloads,
-    ListedKind.PROVIDERS: _providers,
-    ListedKind.COMPRESSORS: _compressors,
-    ListedKind.AGGREGATORS: _aggregators,
-    ListedKind.FAULTS: _faults,
-    ListedKind.EXPERIMENTS: _experiments,
-}
+def _rows(kind: ListedKind) -> Sequence[Row]:
+    if kind is ListedKind.EXPERIMENTS:
+        return _experiments()
+    rows: Sequence[Row] = import_module(_MODULES[kind]).describe()
+    return rows
 
 
 def _show(rows: Sequence[Row], kind: ListedKind) -> None:
     columns = [key for key in ("usual_name", "class") if any(row.get(key) for row in rows)]
+    names = [str(row["name"]) for row in rows]
+    summaries = [str(row["summary"]) for row in rows]
     if columns:
         # A summary has a line of its own, so that nothing is wider than 100 columns.
-        output.lined_table(
-            ["name", *(_HEADERS[key] for key in columns)],
-            [[str(row["name"]), *(str(row.get(key, "")) for key in columns)] for row in rows],
-            [str(row["summary"]) for row in rows],
-        )
+        cells = [
+            (name, *(str(row.get(key, "")) for key in columns)) for name, row in zip(names, rows, strict=True)
+        ]
+        output.table(["name", *(_HEADERS[key] for key in columns)], cells, below=summaries)
     else:
-        output.table(["name", "summary"], [[str(row["name"]), str(row["summary"])] for row in rows])
-    output.say()
+        output.table(["name", "summary"], list(zip(names, summaries, strict=True)))
+    output.print_line()
     classes = {str(row["class"]) for row in rows if "class" in row}
     for name, meaning in _CLASSES.items():
         if name in classes:
-            output.say(f"{name}: {meaning}")
+            output.print_line(f"{name}: {meaning}")
     if any(row["params"] for row in rows) or kind is ListedKind.EXPERIMENTS:
         details = "Details" if kind is ListedKind.EXPERIMENTS else "Parameters"
-        output.say(f"{details}: stratbench list {kind.value} NAME")
+        output.print_line(f"{details}: stratbench list {kind.value} NAME")
 
 
 def _show_entry(entry: Row) -> None:
     usual_name = f" ({entry['usual_name']})" if entry.get("usual_name") else ""
-    output.say(f"{entry['name']}{usual_name}: {entry['summary']}")
+    output.print_line(f"{entry['name']}{usual_name}: {entry['summary']}")
     if "class" in entry:
-        output.say(f"Correctness: {entry['class']} - {_CLASSES[str(entry['class'])]}")
+        output.print_line(f"Correctness: {entry['class']} - {_CLASSES[str(entry['class'])]}")
     for key in ("workloads", "strategies"):
         if isinstance(listed := entry.get(key), Sequence):
-            output.say(f"{key.capitalize()}: {', '.join(listed)}")
+            output.print_line(f"{key.capitalize()}: {', '.join(listed)}")
     params = entry["params"]
     if not isinstance(params, Sequence) or not params:
         return
-    output.say()
+    output.print_line()
     output.table(
         ["parameter", "default", "unit", "effect"],
         [[item["name"], _default(item["default"]), item["unit"], item["summary"]] for item in params],

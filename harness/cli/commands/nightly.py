@@ -13,10 +13,10 @@ import typer
 
 from harness.cli import options, output
 from harness.cli.help import CommandGroup
-from harness.cli.options import HistoryOptions, duration_s, with_options_of_fields, with_parameters
+from harness.cli.options import HistoryOptions, duration_s, with_options
 from harness.cli.output import Answer
 from harness.cli.output_files import output_file
-from harness.cli.process import WorkerOptions, isolate_workers, run_options
+from harness.cli.process import WorkerOptions, isolate, run_options
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run(
     """
     spec = _experiment(history)
     budget_s = _budget_s(time_budget)
-    exposure = isolate_workers(context, worker_options, providers=spec.cluster.provider)
+    exposure = isolate(context, worker_options, providers=spec.cluster.provider)
     from harness.cli.nightly import nights
 
     how = run_options(
@@ -158,7 +158,6 @@ def serve(
     every_day(hour_of(at), partial(run_stratbench, arguments), wait_until=sleep_until)
 
 
-_OF_A_NIGHT = signature(with_options_of_fields(run)).parameters
 COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
     ("run", run, "stratbench nightly run quickstart --store nightly --time-budget 30m"),
     ("import", import_, "stratbench nightly import quickstart runs/quickstart-1 --store nightly"),
@@ -168,7 +167,7 @@ COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
     ("trend", trend, "stratbench nightly trend quickstart --store nightly"),
     (
         "serve",
-        with_parameters(serve, list(_OF_A_NIGHT.values())),
+        with_options(serve, list(signature(with_options(run)).parameters.values())),
         "stratbench nightly serve quickstart --store nightly --at 02:30",
     ),
 )

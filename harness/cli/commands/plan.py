@@ -36,21 +36,18 @@ EXAMPLE = "stratbench plan wide-mlp --strategy ps-load-balancing --workers 3"
 
 def plan(
     context: typer.Context,
-    workload: options.WorkloadArgument,
+    target_options: options.TargetOptions,
     *,
-    strategy: options.StrategyOption = None,
-    edited: options.PlanOption = None,
-    workers: options.Workers = 2,
-    replicas: options.Replicas = 1,
     device: options.Device = options.Hardware.CPU,
     share_gpus: options.ShareGpus = False,
     on_slice: SliceOption = None,
     timeout_factor: options.TimeoutFactor = 1.0,
 ) -> Answer:
     """Show where variables are placed and the predicted bytes per step."""
+    target = target_options.target(device, share_gpus=share_gpus)
     request = PlanRequest(
-        target=options.target(workload, strategy, edited, workers, replicas, device, share_gpus=share_gpus),
-        slice=None if on_slice is None else _slice(on_slice, n_replicas=workers * replicas),
+        target=target,
+        slice=None if on_slice is None else _slice(on_slice, n_replicas=target.workers * target.replicas),
         live=is_watched(context),
         timeouts=timeouts(timeout_factor),
     )
@@ -84,52 +81,53 @@ _PLACES = ("partition", "synchronizer", "destination", "group", "owner")
 
 def _show(answer: Planned) -> None:
     from harness.run.plausibility import payload_is_bound
+    from reports.quantities import byte_count
 
     planned = answer.plan
     for warning in planned.warnings:
-        output.say(f"warning: {warning}")
+        output.print_line(f"warning: {warning}")
     output.table(
         ["variable", "shape", "bytes", *_PLACES],
         [
             [
                 node.variable,
                 "x".join(map(str, node.shape)) or "scalar",
-                output.n_bytes(node.bytes),
+                byte_count(node.bytes),
                 _parts(node),
                 *(_text(place) for place in (node.synchronizer, node.destination, node.group, node.owner)),
             ]
             for node in planned.nodes
         ],
     )
-    output.say()
+    output.print_line()
     at_most = "at most " if payload_is_bound(planned) else ""
-    payload = output.n_bytes(planned.payload_bytes_per_step)
-    output.say(f"predicted bytes sent by all workers: {at_most}{payload} per step")
+    payload = byte_count(planned.payload_bytes_per_step)
+    output.print_line(f"predicted bytes sent by all workers: {at_most}{payload} per step")
     if planned.statistics:
         n_bytes = sum(layer.bytes for layer in planned.statistics)
-        output.say(
+        output.print_line(
             f"included: batch statistics of {len(planned.statistics)} layers, "
-            f"{output.n_bytes(n_bytes)} per replica"
+            f"{byte_count(n_bytes)} per replica"
         )
-    served = (f"{task}: {output.n_bytes(held)}" for task, held in enumerate(planned.server_bytes))
-    output.say(f"memory of servers, by task: {', '.join(served) or 'none'}")
-    output.say(f"memory of the largest replica: {output.n_bytes(planned.worker_bytes)}")
+    servers = (f"{task}: {byte_count(size)}" for task, size in enumerate(planned.server_bytes))
+    output.print_line(f"memory of servers, by task: {', '.join(servers) or 'none'}")
+    output.print_line(f"memory of the largest replica: {byte_count(planned.worker_bytes)}")
     if planned.shares_devices:
-        output.say("replicas share GPUs: times and bytes differ from those on separate GPUs")
+        output.print_line("replicas share GPUs: times and bytes differ from those on separate GPUs")
     if answer.slice_cost is not None:
         _show_slice(answer.slice_cost)
     for note in planned.notes:
-        output.say(f"note: {note}")
+        output.print_line(f"note: {note}")
 
 
 def _show_slice(cost: SliceCost) -> None:
-    from reports.quantities import seconds
+    from reports.quantities import byte_count, seconds
 
     generation, torus, collectives = cost.slice.generation, cost.slice.torus, cost.collectives
-    output.say(
+    output.print_line(
         f"on {cost.slice.accelerator}:{cost.slice.topology}: {torus.n_chips} chips as {_wrapping(torus)}, "
         f"with {torus.links_in_use} of {generation.links_per_chip} links in use, each of "
-        f"{output.n_bytes(torus.link_bytes_per_s)}/s one way"
+        f"{byte_count(torus.link_bytes_per_s)}/s one way"
     )
     kinds = (
         ("all-reduce", cost.all_reduce_s, collectives.all_reduce_bytes),
@@ -137,9 +135,9 @@ def _show_slice(cost: SliceCost) -> None:
         ("all-gather", cost.all_gather_s, collectives.all_gather_bytes),
     )
     costs = [
-        f"{kind} {seconds(each_s)} ({output.n_bytes(n_bytes)})"
-        for kind, each_s, n_bytes in kinds
-        if each_s is not None
+        f"{kind} {seconds(kind_s)} ({byte_count(n_bytes)})"
+        for kind, kind_s, n_bytes in kinds
+        if kind_s is not None
     ]
     sentence = (
         f"lower limit per step, without latency: {seconds(cost.total_s)}: {', '.join(costs)}"
@@ -150,7 +148,7 @@ def _show_slice(cost: SliceCost) -> None:
     beside = (
         f"; variables on servers or with sparse gradients not included: {len(left_out)}" if left_out else ""
     )
-    output.say(sentence + beside)
+    output.print_line(sentence + beside)
 
 
 def _wrapping(torus: Torus) -> str:

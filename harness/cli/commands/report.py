@@ -90,7 +90,7 @@ def report(
     if path is None:
         return Answer(
             document={"format": "text" if notes else format.value, "text": text},
-            show=partial(output.say_text, text),
+            show=partial(output.print_text, text),
             exit_status=status,
         )
     with naming(path, field="out"):
@@ -102,7 +102,7 @@ def report(
         webbrowser.open(path.resolve().as_uri())
     return Answer(
         document={"format": format.value, "report": str(path)},
-        show=partial(output.say, f"report: {path}"),
+        show=partial(output.print_line, f"report: {path}"),
         exit_status=status,
     )
 

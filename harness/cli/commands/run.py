@@ -13,7 +13,7 @@ import typer
 from harness.cli import options, output
 from harness.cli.options import duration_s, plan_reference
 from harness.cli.output import Answer
-from harness.cli.process import WorkerOptions, isolate_workers, run_options
+from harness.cli.process import WorkerOptions, isolate, run_options
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def measured(
 
     # A socket stays reachable on the network that it was opened in.
     metrics = listen(metrics_port) if metrics_port and not dry_run else None
-    exposure = None if dry_run else isolate_workers(context, worker_options, providers=spec.cluster.provider)
+    exposure = None if dry_run else isolate(context, worker_options, providers=spec.cluster.provider)
     check_experiment(spec)
     options_of_run = run_options(
         context, worker_options, exposure=exposure, dry_run=dry_run, metrics=metrics, **own
@@ -190,10 +190,10 @@ def measured(
 
 def _experiment(context: typer.Context, name: str, settings: Sequence[str], plan: str | None) -> Experiment:
     """The experiment of a file, with what the command line sets in it."""
-    from harness.cli.file_options import given_values
+    from harness.cli.file_options import values_of_options
     from harness.experiment.load import load_experiment
 
-    overrides = given_values(context)
+    overrides = values_of_options(context)
     sets_until = "measure.until.ratio_ci" in overrides or any(map(_sets_until, settings))
     if "measure.repeats" in overrides and not sets_until:
         overrides = {**overrides, "measure.until": None}  # so many, and no more
@@ -212,7 +212,7 @@ def _sets_until(setting: str) -> bool:
 
 def _show(outcome: RunOutcome) -> None:
     for note in outcome.notes:
-        output.say(note)
+        output.print_line(note)
     if outcome.cases:
         planned = planned_table(
             outcome.cases,
@@ -221,22 +221,22 @@ def _show(outcome: RunOutcome) -> None:
             skipped=outcome.skipped,
         )
         output.table(planned.columns, planned.rows)
-        output.say()
-        output.say(planned.total)
+        output.print_line()
+        output.print_line(planned.total)
     if outcome.run_dir is None:
         return
     if outcome.report is not None:
-        output.say_text(f"{outcome.report.text}\n\n")
+        output.print_text(f"{outcome.report.text}\n\n")
     counts = (
         (outcome.n_ok, "ok"),
         (outcome.n_failed, "failed"),
         (outcome.n_skipped, "skipped"),
         (outcome.n_implausible, "implausible"),
     )
-    output.say(f"repeats: {', '.join(f'{count} {word}' for count, word in counts if count) or 'none'}")
+    output.print_line(f"repeats: {', '.join(f'{count} {word}' for count, word in counts if count) or 'none'}")
     if outcome.checkpoints:
         n_more = len(outcome.checkpoints) - 1
-        output.say(f"checkpoint: {outcome.checkpoints[0]}{f', and {n_more} more' if n_more else ''}")
-    output.say(f"run folder: {outcome.run_dir}")
+        output.print_line(f"checkpoint: {outcome.checkpoints[0]}{f', and {n_more} more' if n_more else ''}")
+    output.print_line(f"run folder: {outcome.run_dir}")
     if outcome.report is not None and outcome.report.path is not None:
-        output.say(f"report: {outcome.report.path}")
+        output.print_line(f"report: {outcome.report.path}")

@@ -26,12 +26,8 @@ EXAMPLE = "stratbench transform digits-cnn --strategy ps --rank 1 --graphdef wor
 
 def transform(
     context: typer.Context,
-    workload: options.WorkloadArgument,
+    target_options: options.TargetOptions,
     *,
-    strategy: options.StrategyOption = None,
-    plan: options.PlanOption = None,
-    workers: options.Workers = 2,
-    replicas: options.Replicas = 1,
     device: options.Device = options.Hardware.CPU,
     rank: Annotated[
         int, typer.Option("--rank", metavar="K", min=0, help="Number of the worker, from 0.")
@@ -58,18 +54,22 @@ def transform(
     \f
     Each option is a parameter, as Typer reads them.
     """
-    if graphdef is not None and text:
-        raise UsageError("must not be given with --text; drop one of them", field="graphdef")
-    if rank >= workers:
-        raise UsageError(f"must be below the number of workers, {workers}, got {rank}", field="rank")
-    if stages is not None and text:
-        raise UsageError("must not be given with --text; drop one of them", field="stages")
-    if stages is not None and not _is_free(stages):
-        raise UsageError(f"must be a new or an empty folder, got {str(stages)!r}", field="stages")
+    for field, path in (("graphdef", graphdef), ("stages", stages)):
+        if path is not None and text:
+            raise UsageError("must not be given with --text; drop one of them", field=field)
+    if rank >= target_options.workers:
+        raise UsageError(
+            f"must be below the number of workers, {target_options.workers}, got {rank}; raise --workers",
+            field="rank",
+        )
     if stages is not None:
+        if not _is_free(stages):
+            raise UsageError(
+                f"must be a new or an empty folder, got {str(stages)!r}; name another", field="stages"
+            )
         require_no_records(stages, field="stages")
     request = TransformRequest(
-        target=options.target(workload, strategy, plan, workers, replicas, device),
+        target=target_options.target(device),
         rank=rank,
         graphdef=None if graphdef is None else output_file(graphdef, field="graphdef"),
         text=text,
@@ -94,18 +94,20 @@ def _is_free(folder: Path) -> bool:
 
 def _show(transformation: Transformation, graphdef: Path | None, stages: Path | None) -> None:
     if transformation.text is not None:
-        output.say_text(transformation.text)
+        output.print_text(transformation.text)
         return
     output.table(
         ["pass", "seconds", "nodes after"],
-        [[each.name, output.number(each.seconds), str(each.nodes)] for each in transformation.passes],
+        [[item.name, output.number(item.seconds), str(item.nodes)] for item in transformation.passes],
     )
-    output.say()
-    output.say(
+    output.print_line()
+    output.print_line(
         f"nodes: {transformation.nodes_before} before, {transformation.nodes_after} after "
         f"({output.number(transformation.seconds)} s)"
     )
     if graphdef is not None:
-        output.say(f"GraphDef: {graphdef}")
+        output.print_line(f"GraphDef: {graphdef}")
     if stages is not None:
-        output.say(f"stages: {stages}; view them with `tensorboard --logdir {shlex.quote(str(stages))}`")
+        output.print_line(
+            f"stages: {stages}; view them with `tensorboard --logdir {shlex.quote(str(stages))}`"
+        )

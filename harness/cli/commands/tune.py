@@ -1,4 +1,4 @@
-"""`stratbench tune`: the values of a strategy's knobs that are fastest for a workload and its links."""
+"""`stratbench tune`: a strategy's fastest parameters for a workload and its links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.canonical import slug
 from harness.cli import options, output
 from harness.cli.output import Answer
 from harness.cli.output_files import output_file
-from harness.cli.process import WorkerOptions, isolate_workers, run_options
+from harness.cli.process import WorkerOptions, isolate, run_options
 from harness.errors import UsageError
 from harness.requests import TuneRequest
 from harness.written_values import parse_rate_mbit
@@ -88,13 +88,15 @@ def tune(
     \f
     Each option is a parameter, as Typer reads them.
     """
-    target = options.parsed_target(workload, strategy, None, chosen.workers, chosen.replicas)
+    target = options.TargetOptions(
+        workload=workload, strategy=strategy, workers=chosen.workers, replicas=chosen.replicas
+    ).parsed()
     if out is not None:
         options.plan_reference(str(out), field="out")
     from harness.preflight import check_experiment, check_target
 
     spec = _experiment(context, workload, strategy, chosen)
-    exposure = isolate_workers(context, worker_options, providers=spec.cluster.provider)
+    exposure = isolate(context, worker_options, providers=spec.cluster.provider)
     check_target(target)
     check_experiment(spec)
     request = TuneRequest(
@@ -154,14 +156,14 @@ def _show(tuned: Tuned) -> None:
         ["candidate", "examples/s ÷ default", "outcome"],
         [
             [
-                str(each.strategy),
-                figures(each),
-                each.outcome if each.why is None else f"{each.outcome}: {each.why}",
+                str(candidate.strategy),
+                figures(candidate),
+                candidate.outcome if candidate.why is None else f"{candidate.outcome}: {candidate.why}",
             ]
-            for each in tuned.tried
+            for candidate in tuned.tried
         ],
     )
-    output.say()
-    output.say(tuned.verdict)
-    output.say(f"run folder: {tuned.run_dir}")
-    output.say(f"plan: {tuned.path}")
+    output.print_line()
+    output.print_line(tuned.verdict)
+    output.print_line(f"run folder: {tuned.run_dir}")
+    output.print_line(f"plan: {tuned.path}")

@@ -1,4 +1,4 @@
-"""`stratbench verify`: does a strategy compute what one device computes?"""
+"""`stratbench verify`: comparison of a strategy with a single device."""
 
 from __future__ import annotations
 
@@ -46,12 +46,8 @@ class Device(StrEnum):
 
 def verify(
     context: typer.Context,
-    workload: options.WorkloadArgument,
+    target_options: options.TargetOptions,
     *,
-    strategy: options.StrategyOption = None,
-    plan: options.PlanOption = None,
-    workers: options.Workers = 2,
-    replicas: options.Replicas = 1,
     device: Annotated[
         Device, typer.Option("--device", help="Run on this machine's CPUs or GPUs.")
     ] = Device.CPU,
@@ -85,15 +81,7 @@ def verify(
     """
     exposure = isolate(context, worker_options)
     request = VerifyRequest(
-        target=options.target(
-            workload,
-            strategy,
-            plan,
-            workers,
-            replicas,
-            options.Hardware(device.value),
-            share_gpus=share_gpus,
-        ),
+        target=target_options.target(options.Hardware(device.value), share_gpus=share_gpus),
         steps=steps,
         last_batch=last_batch,
         dtype=None if dtype is None else dtype.value,
@@ -106,7 +94,7 @@ def verify(
 
     verified = pipeline.verify(request)
     if exposure is not None:
-        # Not before: a mistake of the user's costs one line.
+        # Only now, because a user's mistake costs one line.
         output.warn(exposed_line(exposure))
     return Answer(
         document=verify_document(verified),
@@ -124,28 +112,30 @@ _TWO_QUESTIONS = (
 
 def _show(verified: Verified, target: Target) -> None:
     verification = verified.verification
-    output.say(_verdict(verified, target))
+    output.print_line(_verdict(verified, target))
     if verification.undecidable and verification.passes and verification.strategy_class != "statistical":
-        # One that did not pass names them with its reason.
-        output.say(
+        # A failed verification names them in its reason.
+        output.print_line(
             f"UNDECIDED: {named(verification.undecidable)}: the update is zero or no larger than rounding"
         )
     if verification.separability is not None:
         word = {True: "SEPARABLE", False: "NOT SEPARABLE", None: "SEPARABILITY UNKNOWN"}
-        output.say(f"{word[verification.separability.separable]}: {verification.separability.explanation}")
+        output.print_line(
+            f"{word[verification.separability.separable]}: {verification.separability.explanation}"
+        )
     if verification.capture is not None and not verification.is_captured_wrong:
-        # One that is wrong is the reason of the verdict.
+        # A wrong capture is the reason of the verdict.
         compared = "CAPTURED AS WRITTEN" if verification.capture.equal else "CAPTURE NOT COMPARED"
-        output.say(f"{compared}: {verification.capture.explanation}")
+        output.print_line(f"{compared}: {verification.capture.explanation}")
     for text in verification.warnings:
-        output.say(f"warning: {text}")
+        output.print_line(f"warning: {text}")
     for text in _notes(verified):
-        output.say(f"note: {text}")
+        output.print_line(f"note: {text}")
     _show_variables(verification)
     _show_results(verification.results)
     if verification.divergence is not None:
-        output.say()
-        output.say(
+        output.print_line()
+        output.print_line(
             f"first divergence: after pass {verification.divergence.pass_name}, in variable "
             f"{verification.divergence.variable}"
         )
@@ -179,7 +169,7 @@ def _show_variables(verification: Verification) -> None:
         (v.name, v.kind, *map(output.number, (v.update_error, v.limits.tolerance, v.limits.floor)))
         for v in variables[:_N_WORST]
     ]
-    output.say()
+    output.print_line()
     output.table(
         [f"{title}, {len(rows)} of {len(everything)}", "kind", *figures],
         [row[: 2 + len(figures)] for row in rows],
@@ -189,7 +179,7 @@ def _show_variables(verification: Verification) -> None:
 def _show_results(results: Sequence[ComparedResult]) -> None:
     if not results:
         return
-    output.say()
+    output.print_line()
     output.table(
         ["results of the last step", "rule", "each replica", "all replicas", "reference", "error"],
         [

@@ -1,4 +1,4 @@
-"""Search for the commit that a regression came with: `git bisect run`, by runs that are compared."""
+"""Search for the commit of a regression: `git bisect`, by runs that are compared."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 from harness.atomic_files import write_json
 from harness.cli import output
-from harness.cli.nightly.checkout import BAD, GOOD, SKIP, STOP, Checkout, Commit
+from harness.cli.nightly.checkout import Checkout, Commit, Judgement
 from harness.cli.nightly.commit_runs import CommitRuns, OutOfTimeError, placed_in, single_case
-from harness.cli.nightly.publishing import answer_in_lines, nights_of
+from harness.cli.nightly.publishing import nights_of
 from harness.cli.options import HistoryOptions
-from harness.cli.output import Answer
+from harness.cli.output import Answer, answer_in_lines
 from harness.errors import EXIT_CASE, EXIT_OK, CaseError, StoreError, UsageError
 from harness.experiment.cases import Case, expand
 from harness.experiment.model import Experiment
@@ -33,7 +33,7 @@ _METRICS = (RATIO.name, RATE.name)
 
 
 def bisect(
-    given: HistoryOptions,
+    history_options: HistoryOptions,
     spec: Experiment,
     case: str,
     *,
@@ -41,7 +41,7 @@ def bisect(
     run_options: Sequence[str],
     environ: Mapping[str, str],
 ) -> Answer:
-    """Run a case that has regressed by the code of commits, and report the one that it came with.
+    """Run a regressed case by the code of commits, and report the commit of the regression.
 
     The commits are those of the repository that holds the workload's file; of a shipped workload, or one
     whose repository has not changed, stratbench's own.
@@ -54,18 +54,21 @@ def bisect(
         UsageError: there is no such regression, or its commits are not here.
         CaseError: the ends do not run, or do not differ here and now.
     """
-    regression = regression_of(given.store, spec.name, case, confirm=given.confirm)
-    cases = {each.id: each for each in expand(spec)}
+    regression = regression_of(history_options.store, spec.name, case, confirm=history_options.confirm)
     subject = regression.series.subject
-    if subject.case not in cases:
-        raise UsageError(f"must be a case of the experiment, got {subject.case}", field="bisect")
-    code = code_of(regression, cases[subject.case])
+    regressed = next((item for item in expand(spec) if item.id == subject.case), None)
+    if regressed is None:
+        raise UsageError(
+            f"must be a case of the experiment, got {subject.case}; drop the --set options that remove it",
+            field="bisect",
+        )
+    code = code_of(regression, regressed)
     checkout = Checkout(root=code.root, environ=environ)
     commits = code.commits(checkout)
     output.warn(f"bisecting {code.name} in {code.root}: {len(commits)} commits")
     until_s = None if budget_s is None else time.monotonic() + budget_s
     with run_folder() as folder, checkout.worktree(commits[0], folder) as worktree:
-        placed = placed_in(code.root, single_case(spec, cases[subject.case]), working_directory=Path.cwd())
+        placed = placed_in(code.root, single_case(spec, regressed), working_directory=Path.cwd())
         runs = CommitRuns(
             root=code.root,
             worktree=worktree,
@@ -100,23 +103,25 @@ def regression_of(store: Path, experiment: str, case: str, *, confirm: int) -> S
     with reading(store) as history:
         newest = nights_of(history, experiment, field="bisect")[-1]
         verdict = verdict_of(history, newest, confirm=confirm)
-    worse = [each for each in verdict.series if each.state in ("regressed", "known")]
-    of_case = [each for each in worse if case in names_of(each.series.subject)]
+    worse = [series for series in verdict.series if series.state in ("regressed", "known")]
+    of_case = [item for item in worse if case in names_of(item.series.subject)]
     if not of_case:
-        names = sorted({name for each in worse for name in names_of(each.series.subject)})
+        names = sorted({name for item in worse for name in names_of(item.series.subject)})
         hint = suggestion(case, names) if names else "no case has regressed"
         raise UsageError(
             f"must be a case that has regressed by {newest.name}, got {case!r}; {hint}", field="bisect"
         )
-    ids = sorted({each.series.subject.case for each in of_case})
+    ids = sorted({item.series.subject.case for item in of_case})
     if len(ids) > 1:
-        raise UsageError(f"must be one case, got {len(ids)} of {case!r}: {', '.join(ids)}", field="bisect")
-    by_metric = {each.series.subject.metric: each for each in of_case}
+        raise UsageError(
+            f"must be one case, got {len(ids)} of {case!r}; give one of {', '.join(ids)}", field="bisect"
+        )
+    by_metric = {item.series.subject.metric: item for item in of_case}
     metric = next((name for name in _METRICS if name in by_metric), None)
     if metric is None:
         raise UsageError(
             f"must have become slower, got a regression in {', '.join(by_metric)}; "
-            "`stratbench run` at one commit shows that",
+            "bytes do not vary: compare one run of each commit with `stratbench compare`",
             field="bisect",
         )
     return by_metric[metric]
@@ -145,7 +150,9 @@ class BisectedCode:
         """
         if not self.earlier or not self.later:
             raise UsageError(
-                f"needs nights with a known commit of {self.name}, got one without", field="bisect"
+                f"needs nights with a known commit of {self.name}, got one without; run nights from a git "
+                "checkout",
+                field="bisect",
             )
         if self.earlier == self.later:
             raise UsageError(
@@ -183,17 +190,9 @@ def code_of(regression: SeriesVerdict, case: Case) -> BisectedCode:
     return own if is_unchanged and own.earlier != own.later else code
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Skipped:
-    """A commit whose run decides nothing, and why."""
-
-    commit: Commit
-    why: str
-
-
 @dataclass(kw_only=True, slots=True)
 class Search:
-    """Runs at commits so far, and what each has decided.
+    """Runs at commits so far, and their results.
 
     Attributes:
         commits: from the last night before the regression to its first, the oldest first.
@@ -201,7 +200,7 @@ class Search:
         name: of the series. strategy: of the case.
         by_rates: judged by the case's rate, not by its ratio to the baseline.
         of_workload: commits are of the workload's repository, not of stratbench's.
-        runs: index of a commit → its run.
+        runs: index of a commit → its run. skipped: commit → the reason why its run decides nothing.
         last_good, first_bad: indices of the nearest two that are known.
         halfway: logarithm of the factor against the first commit that is as far from either end.
     """
@@ -213,7 +212,7 @@ class Search:
     by_rates: bool
     of_workload: bool = False
     runs: dict[int, Run] = field(default_factory=dict)
-    skipped: list[Skipped] = field(default_factory=list)
+    skipped: dict[Commit, str] = field(default_factory=dict)
     last_good: int = 0
     first_bad: int = field(init=False)
     halfway: float = 0.0
@@ -234,7 +233,7 @@ class Search:
                 self._require_result(index)
         except OutOfTimeError:
             raise CaseError(
-                "out-of-time", "time was up before both ends had run; give --time-budget more", stage="run"
+                "out-of-time", "time was up before both ends had run; raise --time-budget", stage="run"
             ) from None
         factor, why = self._between(0, last)
         if factor is None or factor.interval is None or factor.interval.high >= 1:
@@ -248,27 +247,27 @@ class Search:
             )
         self.halfway = math.log(factor.value) / 2
 
-    def judge(self, sha: str) -> int:
-        """Run a commit, and answer `git bisect run`."""
+    def judge(self, sha: str) -> Judgement | None:
+        """Run a commit and compare it with the first; None if time is up."""
         index = next(i for i, commit in enumerate(self.commits) if commit.sha == sha)
         try:
             why = self._measured(index)
         except OutOfTimeError:
             self.is_cut_short = True
-            return STOP
+            return None
         if not why:
             factor, why = self._between(0, index)
             if factor is not None and factor.interval is not None:
                 if math.log(factor.interval.low) > self.halfway:
                     self.last_good = index
-                    return GOOD
+                    return "good"
                 if math.log(factor.interval.high) < self.halfway:
                     self.first_bad = index
-                    return BAD
+                    return "bad"
                 why = f"{_factor_text(factor)} compared with the first commit decides nothing"
         output.warn(f"skipped {self.commits[index]}: {why}")
-        self.skipped.append(Skipped(commit=self.commits[index], why=why))
-        return SKIP
+        self.skipped[self.commits[index]] = why
+        return "skip"
 
     def answer(self, repository: str, *, case: str, metric: str) -> Answer:
         """The first bad commit, or the commits that contain it."""
@@ -276,17 +275,17 @@ class Search:
         factor, _ = self._between(self.last_good, self.first_bad)
         interval = factor.interval if factor else None
         first = suspects[0] if len(suspects) == 1 else None
-        found = f"{self.name} {_factor_text(factor)} against {self.commits[self.last_good]}"
+        change = f"{self.name} {_factor_text(factor)} against {self.commits[self.last_good]}"
         why = "time was up" if self.is_cut_short else "the commits between give no result"
         verdict = (
-            f"first bad commit of {repository}: {first}: {found}"
+            f"first bad commit of {repository}: {first}: {change}"
             if first
-            else f"one of {len(suspects)} commits of {repository}, as {why}: {found}"
+            else f"one of {len(suspects)} commits of {repository}, as {why}: {change}"
         )
         lines = [
             verdict,
             *(f"  {commit}" for commit in suspects if first is None),
-            *(f"skipped: {each.commit}: {each.why}" for each in self.skipped),
+            *(f"skipped: {commit}: {reason}" for commit, reason in self.skipped.items()),
             f"runs at {len(self.runs)} of {len(self.commits)} commits",
         ]
         document = {
@@ -299,9 +298,9 @@ class Search:
             "ratio": factor.value if factor else None,
             "interval": {"low": interval.low, "high": interval.high} if interval else None,
             "runs": len(self.runs),
-            "skipped": [{"commit": each.commit.sha, "why": each.why} for each in self.skipped],
+            "skipped": [{"commit": commit.sha, "why": reason} for commit, reason in self.skipped.items()],
         }
-        return answer_in_lines(lines, document=document, exit_status=EXIT_OK if first else EXIT_CASE)
+        return answer_in_lines(lines, document, EXIT_OK if first else EXIT_CASE)
 
     def _require_result(self, index: int) -> None:
         why = self._measured(index)

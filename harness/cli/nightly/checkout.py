@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Timer
-from typing import IO, NoReturn
+from typing import Literal
 
 from harness.errors import CaseError, HarnessError, MissingError, UsageError, first_line
 from harness.host_facts import without_git
 from harness.provision.temporary_folder import PREFIX
 from harness.provision.worktrees import dead_entries, new_worktree
 
-GOOD, BAD, SKIP, STOP = 0, 1, 125, 128
-"""Exit statuses by which a command answers `git bisect run`."""
+Judgement = Literal["good", "bad", "skip"]
+"""Judgement on a commit, as `git bisect` takes it."""
+_ONLY_SKIPPED = 2
+"""Exit status of `git bisect` where all commits that are left were skipped."""
 _GIT_TIMEOUT_S = 120.0
 _COMPLAINTS = ("fatal:", "error:")
 _REVISIONS = "--end-of-options"
 """Commits named by a history stand behind this: git takes none of them for an option."""
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
 """Hooks are meant for a person's own work."""
-_QUESTION = "stratbench: is this commit good?"
-_ASK = f'echo "{_QUESTION}"; read -r status || exit {STOP}; exit "$status"'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,49 +112,23 @@ class Checkout:
         self._git("checkout", "--quiet", "--force", "--detach", commit.sha)
         self._git("clean", "-ffdxq")
 
-    def bisect(self, good: Commit, bad: Commit, judge: Callable[[str], int]) -> None:
-        """Have `git bisect run` search along first parents, in this folder.
+    def bisect(self, good: Commit, bad: Commit, judge: Callable[[str], Judgement | None]) -> None:
+        """Let `git bisect` choose commits along first parents, and check each out in this folder.
 
         Args:
-            judge: takes the commit that is checked out; returns GOOD, BAD, SKIP or STOP.
+            judge: judges the commit that is checked out; None ends the search.
         Raises:
             UsageError: git fails. CaseError: git takes too long.
         """
         self._git("bisect", "start", "--first-parent", bad.sha, good.sha)
-        # The test that git runs asks this process, which knows what the runs before have shown.
-        command = self._command("bisect", "run", "sh", "-c", _ASK)
-        lines: list[str] = []
-        with (
-            subprocess.Popen(
-                command,
-                env=without_git(self.environ),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                # Ctrl-C comes to this process alone, which ends git.
-                start_new_session=True,
-            ) as git,
-            ExitStack() as stack,
-        ):
-            stack.callback(_kill_group, git)
-            assert git.stdin is not None
-            assert git.stdout is not None
-            status = GOOD
-            while status != STOP:
-                line = _line_in_time(git, git.stdout)
-                if not line:
-                    break
-                lines.append(line)
-                if line.strip() == _QUESTION:
-                    status = judge(self._git("rev-parse", "HEAD"))
-                    git.stdin.write(f"{status}\n")
-                    git.stdin.flush()
-            if status != STOP and git.wait() not in (0, _ONLY_SKIPPED):
-                if git.returncode == -signal.SIGKILL:
-                    self._timed_out(command)
-                raise _failure(subprocess.CompletedProcess(command, git.returncode, "", "".join(lines)))
+        judged = ""
+        # git stays at the last commit once no other is left.
+        while (sha := self._git("rev-parse", "HEAD")) != judged:
+            judgement = judge(sha)
+            if judgement is None:
+                return
+            self._git("bisect", judgement, successes=(0, _ONLY_SKIPPED))
+            judged = sha
 
     def _git_folder(self) -> Path:
         return self.root / self._git("rev-parse", "--git-common-dir")
@@ -166,26 +137,22 @@ class Checkout:
         with suppress(HarnessError):
             self._run("worktree", "remove", "--force", "--force", str(path))
 
-    def _git(self, *arguments: str) -> str:
-        done = self._run(*arguments)
-        if done.returncode:
-            raise _failure(done)
-        return done.stdout.strip()
+    def _git(self, *arguments: str, successes: Collection[int] = (0,)) -> str:
+        result = self._run(*arguments)
+        if result.returncode not in successes:
+            raise _failure(result)
+        return result.stdout.strip()
 
     def _is_so(self, *arguments: str) -> bool:
-        done = self._run(*arguments)
-        if done.returncode not in (0, 1):
-            raise _failure(done)
-        return done.returncode == 0
-
-    def _command(self, *arguments: str) -> list[str]:
-        return ["git", "-C", str(self.root), *_NO_HOOKS, *arguments]
+        result = self._run(*arguments)
+        if result.returncode not in (0, 1):
+            raise _failure(result)
+        return result.returncode == 0
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = self._command(*arguments)
         try:
             return subprocess.run(
-                command,
+                ["git", "-C", str(self.root), *_NO_HOOKS, *arguments],
                 env=without_git(self.environ),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -197,44 +164,22 @@ class Checkout:
         except FileNotFoundError:
             raise MissingError("git must be on the path, got none; install it", field="bisect") from None
         except subprocess.TimeoutExpired:
-            self._timed_out(command)
-
-    def _timed_out(self, command: list[str]) -> NoReturn:
-        raise CaseError(
-            "git-timed-out",
-            f"`git {_shown(command)}` in {self.root} did not end within {_GIT_TIMEOUT_S:g} s; check the "
-            "disk and try again",
-            stage="provision",
-            field="bisect",
-        ) from None
+            raise CaseError(
+                "git-timed-out",
+                f"`git {' '.join(arguments)}` in {self.root} did not end within {_GIT_TIMEOUT_S:g} s; check "
+                "the disk and try again",
+                stage="provision",
+                field="bisect",
+            ) from None
 
 
-_ONLY_SKIPPED = 2
-
-
-def _line_in_time(git: subprocess.Popen[str], output: IO[str]) -> str:
-    """The next line of output, empty at its end; git is killed after a long silence."""
-    timer = Timer(_GIT_TIMEOUT_S, _kill_group, (git,))
-    timer.start()
-    try:
-        return output.readline()
-    finally:
-        timer.cancel()
-
-
-def _kill_group(git: subprocess.Popen[str]) -> None:
-    if git.poll() is None:
-        os.killpg(git.pid, signal.SIGKILL)
-
-
-def _shown(command: list[str]) -> str:
-    return " ".join(command[3 + len(_NO_HOOKS) :])
-
-
-def _failure(done: subprocess.CompletedProcess[str]) -> UsageError:
-    says = next((line for line in done.stderr.splitlines() if line.startswith(_COMPLAINTS)), done.stderr)
+def _failure(result: subprocess.CompletedProcess[str]) -> UsageError:
+    _, _, root, *arguments = result.args
+    command = " ".join(arguments[len(_NO_HOOKS) :])
+    lines = result.stderr.splitlines()
+    reason = next((line for line in lines if line.startswith(_COMPLAINTS)), result.stderr)
     return UsageError(
-        f"`git {_shown(done.args)}` failed in {done.args[2]}: "
-        f"{first_line(says.strip()) or 'no message'}; fix that and try again",
+        f"`git {command}` failed in {root}: {first_line(reason.strip()) or 'no message'}; fix that and try "
+        "again",
         field="bisect",
     )

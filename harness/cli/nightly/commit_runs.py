@@ -141,10 +141,10 @@ class CommitRuns:
         return out
 
     def _environ(self) -> dict[str, str]:
-        # Before whatever is installed; and what lies in the working directory not before it, in workers too.
-        given = filter(None, self.environ.get("PYTHONPATH", "").split(os.pathsep))
+        # The commit's code comes before installed packages, and the working directory not before it.
+        present = filter(None, self.environ.get("PYTHONPATH", "").split(os.pathsep))
         own = self.worktree.root if self.is_own else own_checkout()
-        paths = [str(own), *(str(self._in_worktree(Path(path))) for path in given)]
+        paths = [str(own), *(str(self._in_worktree(Path(path))) for path in present)]
         return {
             **without_git(self.environ),
             "PYTHONPATH": os.pathsep.join(paths),

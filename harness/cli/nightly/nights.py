@@ -1,4 +1,4 @@
-"""Nights of a history: run, imported, replayed, and what is known of their changes."""
+"""Nights of a history: run, imported, replayed, and acknowledged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,6 @@ from pathlib import Path
 from harness import pipeline
 from harness.cli import output
 from harness.cli.nightly.publishing import (
-    answer_in_lines,
     live_page,
     night_answer,
     nights_of,
@@ -23,7 +22,7 @@ from harness.cli.nightly.publishing import (
     publish,
 )
 from harness.cli.options import HistoryOptions
-from harness.cli.output import Answer
+from harness.cli.output import Answer, answer_in_lines
 from harness.errors import EXIT_CASE, EXIT_OK, Interrupted, MissingError, StoreError, UsageError
 from harness.experiment.load import load_experiment
 from harness.experiment.model import Experiment
@@ -46,7 +45,7 @@ _EXPERIMENT_FILES = (".yaml", ".yml")
 
 
 def run(
-    given: HistoryOptions,
+    history_options: HistoryOptions,
     spec: Experiment,
     options: RunOptions,
     *,
@@ -57,11 +56,11 @@ def run(
     """Run an experiment, add it to a history, judge it, and remove run folders that are too old.
 
     Args:
-        options: of the run; its folder is one of the store.
-        keep: run folders that stay.
-        arguments: of the command line for workers, with which an interrupted run goes on.
+        options: options of the run; its folder is put into the store.
+        keep: number of newest run folders that stay.
+        arguments: command-line arguments for workers, with which an interrupted run continues.
     """
-    store = given.store
+    store = history_options.store
     check_experiment(spec)
     with writing(store, clock=partial(datetime.now, UTC)) as history:
         _require_space(store)
@@ -77,85 +76,75 @@ def run(
             output.warn(note)
         night = history.add(run_night(folder, tell=output.warn))
         _stamp(store / STAMP)
-        verdict = verdict_of(history, night, confirm=given.confirm)
+        verdict = verdict_of(history, night, confirm=history_options.confirm)
         remove_old_runs(store / RUNS, keep)
     return night_answer(store, publish(store, verdict, prometheus=prometheus), otherwise=outcome.exit_status)
 
 
-def import_runs(given: HistoryOptions, paths: Sequence[Path], *, prometheus: Path | None) -> Answer:
+def import_runs(history_options: HistoryOptions, paths: Sequence[Path], *, prometheus: Path | None) -> Answer:
     """Add run folders and files of pytest-benchmark as nights, and report on the newest.
 
-    The experiment that was named is reported in full, if one of its nights was imported; else that of the
-    last path.
+    The named experiment is reported in full if one of its nights was imported, else that of the last path.
     """
-    store, experiment = given.store, name_in_history(given)
+    store, experiment = history_options.store, name_in_history(history_options)
     new = _new_nights(paths)
     imports = []
     with writing(store, clock=partial(datetime.now, UTC)) as history:
-        for _, each in new:  # all, before the first is added
-            history.require_begun(each.started_utc)
-        for path, each in new:
+        for _, new_night in new:  # all, before the first is added
+            history.require_begun(new_night.started_utc)
+        for path, new_night in new:
             before = history.checksums()
-            night = history.add(each)
+            night = history.add(new_night)
             is_same = before.get(night.id) == history.checksums()[night.id]
-            what = "already in the history: " if is_same else "replaced the stored night: "
-            output.warn(f"{night.name}: {what if night.id in before else ''}{path}")
+            outcome = "already in the history: " if is_same else "replaced the stored night: "
+            output.warn(f"{night.name}: {outcome if night.id in before else ''}{path}")
             imports.append(night)
         _warn_of_others(history, experiment, imports)
-        verdicts = _newest_verdicts(history, {night.experiment for night in imports}, given.confirm)
-    answered = _Answered(store=store, verdicts=verdicts, named=experiment, prometheus=prometheus)
-    is_damaged = any(each.is_damaged for _, each in new)
-    return answered.answer(imports[-1].experiment, otherwise=EXIT_CASE if is_damaged else EXIT_OK)
+        verdicts = _newest_verdicts(history, {night.experiment for night in imports}, history_options.confirm)
+    is_damaged = any(new_night.is_damaged for _, new_night in new)
+    return _answer(
+        store,
+        verdicts,
+        prometheus,
+        named=experiment,
+        default=imports[-1].experiment,
+        otherwise=EXIT_CASE if is_damaged else EXIT_OK,
+    )
 
 
-def acknowledge(given: HistoryOptions, case: str, reason: str, *, prometheus: Path | None) -> Answer:
-    """Note that what has changed of a case is known, and report on the newest night again.
+def acknowledge(
+    history_options: HistoryOptions, case: str, reason: str, *, prometheus: Path | None
+) -> Answer:
+    """Record that a case's changes are known, and report on the newest night again.
 
-    The experiment that was named is reported in full, if the case is one of its.
+    The named experiment is reported in full if the case is one of its.
 
     Args:
         case: its id, a strategy, or workload and strategy.
     """
     if not reason.strip():
         raise UsageError("must say why the change is accepted, got nothing", field="reason")
-    store, experiment = given.store, name_in_history(given)
+    store, experiment = history_options.store, name_in_history(history_options)
     path = store / DATABASE
-    none = UsageError(f"must name a history with a night, got none in {path}", field="store")
+    no_night = UsageError(f"must name a history with a night, got none in {path}", field="store")
     require_regular(path)
-    # A store of another name must not be made.
+    # A mistyped --store must not be created.
     if not path.exists():
-        raise none
+        raise no_night
     with writing(store) as history:
         nights = history.nights()
         if not nights:
-            raise none
-        names = {name for series in history.series() for name in names_of(series.subject)}
-        if case not in names:
-            hint = suggestion(case, sorted(names))
-            raise UsageError(
-                f"must be a case, a strategy, or workload and strategy, got {case!r}; {hint}", field="ack"
-            )
-        before = _newest_verdicts(history, {night.experiment for night in nights}, given.confirm)
-        changed = {name: [each for each in of.series if _has_changed(each)] for name, of in before.items()}
-        concerned = {
-            name
-            for name, series in changed.items()
-            if any(case in names_of(each.series.subject) for each in series)
-        }
-        if not concerned:
-            all_changed = sorted(
-                {names_of(each.series.subject)[-1] for series in changed.values() for each in series}
-            )
-            hint = f"changed are {', '.join(all_changed)}" if all_changed else "no other case has changed"
-            raise UsageError(
-                f"must be a case that has changed, got {case!r}: nothing to acknowledge; {hint}", field="ack"
-            )
+            raise no_night
+        concerned = _experiments_changed_in(history, case, nights, history_options.confirm)
         until = nights[-1]
         history.acknowledge(case, until=until, reason=reason)
-        verdicts = _newest_verdicts(history, concerned, given.confirm)
-    answered = _Answered(store=store, verdicts=verdicts, named=experiment, prometheus=prometheus)
-    answer = answered.answer(
-        min(verdicts),
+        verdicts = _newest_verdicts(history, concerned, history_options.confirm)
+    answer = _answer(
+        store,
+        verdicts,
+        prometheus,
+        named=experiment,
+        default=min(verdicts),
         heading=[f"acknowledged: changes of {case} up to {until.name}: {reason}"],
         fields={"case": case, "until": until.name, "reason": reason},
     )
@@ -163,42 +152,73 @@ def acknowledge(given: HistoryOptions, case: str, reason: str, *, prometheus: Pa
     return replace(answer, exit_status=EXIT_OK)
 
 
-def replay(given: HistoryOptions, name: str, *, prometheus: Path | None) -> Answer:
+def _experiments_changed_in(history: History, case: str, nights: Sequence[Night], confirm: int) -> set[str]:
+    """Experiments in whose newest night a case has changed.
+
+    Raises:
+        UsageError: there is no such case, or it has not changed.
+    """
+    names = {name for series in history.series() for name in names_of(series.subject)}
+    if case not in names:
+        hint = suggestion(case, sorted(names))
+        raise UsageError(
+            f"must be a case, a strategy, or workload and strategy, got {case!r}; {hint}", field="ack"
+        )
+    verdicts = _newest_verdicts(history, {night.experiment for night in nights}, confirm)
+    names_by_experiment = {
+        experiment: [names_of(item.series.subject) for item in verdict.series if _has_changed(item)]
+        for experiment, verdict in verdicts.items()
+    }
+    concerned = {
+        experiment
+        for experiment, changed in names_by_experiment.items()
+        if any(case in names for names in changed)
+    }
+    if not concerned:
+        others = sorted({names[-1] for changed in names_by_experiment.values() for names in changed})
+        hint = f"changed are {', '.join(others)}" if others else "no other case has changed"
+        raise UsageError(
+            f"must be a case that has changed, got {case!r}: nothing to acknowledge; {hint}", field="ack"
+        )
+    return concerned
+
+
+def replay(history_options: HistoryOptions, name: str, *, prometheus: Path | None) -> Answer:
     """Report again on a night."""
-    store, experiment = given.store, name_in_history(given)
+    store, experiment = history_options.store, name_in_history(history_options)
     with reading(store) as history:
         night = night_named(history, name, experiment=experiment)
-        verdict = verdict_of(history, night, confirm=given.confirm)
+        verdict = verdict_of(history, night, confirm=history_options.confirm)
     return night_answer(store, publish(store, verdict, prometheus=prometheus), otherwise=EXIT_OK)
 
 
-def write_page(given: HistoryOptions) -> Answer:
+def write_page(history_options: HistoryOptions) -> Answer:
     """Write the trend page of an experiment's newest night.
 
     Raises:
         UsageError: the history has none.
     """
-    store, experiment = given.store, name_in_history(given)
+    store, experiment = history_options.store, name_in_history(history_options)
     with reading(store) as history:
         night = nights_of(history, experiment, field="trend")[-1]
-        verdict = verdict_of(history, night, confirm=given.confirm)
+        verdict = verdict_of(history, night, confirm=history_options.confirm)
     report = publish(store, verdict).report
     return answer_in_lines(
         [] if report is None else [f"report: {report}"],
-        document={"store": str(store), "night": night.name, "report": report and str(report)},
-        exit_status=EXIT_OK if report else EXIT_CASE,
+        {"store": str(store), "night": night.name, "report": report and str(report)},
+        EXIT_OK if report else EXIT_CASE,
     )
 
 
-def name_in_history(given: HistoryOptions) -> str:
-    """Name of an experiment's nights: what its file says, or the name itself where there is no file.
+def name_in_history(history_options: HistoryOptions) -> str:
+    """Name of an experiment's nights: the one in its file, or the argument itself if there is no file.
 
     Raises:
-        UsageError: it is a path without a usable file.
+        UsageError: the argument is a path without a usable file.
     """
-    experiment = given.experiment
+    experiment = history_options.experiment
     try:
-        return load_experiment(experiment, settings=given.settings or ()).name
+        return load_experiment(experiment, settings=history_options.settings or ()).name
     except UsageError:
         if experiment.endswith(_EXPERIMENT_FILES) or "/" in experiment or Path(experiment).is_file():
             raise
@@ -222,10 +242,10 @@ def night_named(history: History, name: str, *, experiment: str) -> Night:
 
 def _offer(nights: Sequence[Night], name: str) -> str:
     span = f"there are nights from {nights[0].name} to {nights[-1].name}"
-    asked = _date_and_number(name)
-    if asked is None:
+    wanted = _date_and_number(name)
+    if wanted is None:
         return f"{span}, each named by its date"
-    before = [night for night in nights if (_date_and_number(night.name) or asked) < asked]
+    before = [night for night in nights if (_date_and_number(night.name) or wanted) < wanted]
     newest = f"the newest before it is {before[-1].name}" if before else f"the first is {nights[0].name}"
     return f"{newest}; {span}"
 
@@ -239,7 +259,7 @@ def _date_and_number(name: str) -> tuple[date, int] | None:
 
 
 def _new_nights(paths: Sequence[Path]) -> Sequence[tuple[Path, NewNight]]:
-    """A night of each path; a file of benchmarks without a usable one is left out, with a line.
+    """A night of each path; a file of benchmarks without a usable one is left out with a message.
 
     Raises:
         HistoryError: a path is no run folder and no such file, or nothing of any can be used.
@@ -264,35 +284,32 @@ def _newest_verdicts(history: History, experiments: set[str], confirm: int) -> M
     return {name: verdict_of(history, night, confirm=confirm) for name, night in newest if night is not None}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Answered:
-    """Verdicts on the newest nights of several experiments, by name, and the experiment asked for."""
+def _answer(
+    store: Path,
+    verdicts: Mapping[str, NightVerdict],
+    prometheus: Path | None,
+    *,
+    named: str,
+    default: str,
+    otherwise: int = EXIT_OK,
+    heading: Sequence[str] = (),
+    fields: Mapping[str, object] | None = None,
+) -> Answer:
+    """Publish all nights; report on one in full, and on each other in a line.
 
-    store: Path
-    verdicts: Mapping[str, NightVerdict]
-    named: str
-    prometheus: Path | None
-
-    def answer(
-        self,
-        otherwise_shown: str,
-        *,
-        otherwise: int = EXIT_OK,
-        heading: Sequence[str] = (),
-        fields: Mapping[str, object] | None = None,
-    ) -> Answer:
-        """Publish all nights, and report on one in full, on the others in a line each."""
-        shown = self.named if self.named in self.verdicts else otherwise_shown
-        file = prometheus_for(self.prometheus, named=self.named, shown=shown)
-        night = publish(self.store, self.verdicts[shown], prometheus=file)
-        others = [publish(self.store, verdict) for name, verdict in self.verdicts.items() if name != shown]
-        return night_answer(
-            self.store, night, otherwise=otherwise, heading=heading, fields=fields, others=others
-        )
+    Args:
+        verdicts: of the newest night of each experiment.
+        named: experiment to report in full. default: the one if that has no verdict.
+    """
+    first = named if named in verdicts else default
+    file = prometheus_for(prometheus, named=named, experiment=first)
+    night = publish(store, verdicts[first], prometheus=file)
+    others = [publish(store, verdict) for name, verdict in verdicts.items() if name != first]
+    return night_answer(store, night, otherwise=otherwise, heading=heading, fields=fields, others=others)
 
 
 def _has_changed(verdict: SeriesVerdict) -> bool:
-    # What is missed tonight may have got worse before.
+    # A case without a figure tonight may have got worse before.
     is_missed = verdict.state == "missed" and bool(verdict.analysis.changes)
     return is_missed or verdict.drift_is_new or verdict.state in ("regressed", "pending", "known")
 

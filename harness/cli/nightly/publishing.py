@@ -6,13 +6,13 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 from harness.atomic_files import write_output, write_text
 from harness.canonical import canonical_hash, slug
 from harness.cli import output
-from harness.cli.output import Answer
+from harness.cli.output import Answer, answer_in_lines
 from harness.errors import EXIT_CASE, EXIT_OK, EXIT_REGRESSION, StoreError, UsageError
 from harness.experiment.references import file_of
 from harness.host_facts import checkout_of, commits_between, own_checkout
@@ -25,17 +25,6 @@ from reports.history.store import History, Night, reading
 from reports.history.trend_page import trend_page
 from reports.history.verdicts import NightVerdict, SeriesVerdict
 from reports.history.wording import STRATBENCH, Commits, workload_commit
-
-
-def answer_in_lines(lines: Sequence[str], *, document: object, exit_status: int) -> Answer:
-    """An answer in lines for a person, and as a document for a program."""
-    return Answer(document=document, show=partial(_show, tuple(lines)), exit_status=exit_status)
-
-
-def _show(lines: Sequence[str]) -> None:
-    for line in lines:
-        output.say(line)
-
 
 _SHORT = 10
 
@@ -86,20 +75,27 @@ _commits = cache(commits_between)
 _checkout = cache(checkout_of)
 
 
-def prometheus_for(path: Path | None, *, named: str, shown: str) -> Path | None:
-    """The file to write; None, with a line that says so, where the night is not of the experiment named.
+def prometheus_for(path: Path | None, *, named: str, experiment: str) -> Path | None:
+    """The file to write; None with a message if the night is of another experiment than the named one.
 
     Args:
-        named: experiment whose file it is. shown: experiment of the night.
+        named: experiment whose file it is. experiment: experiment of the night.
     """
-    if path is None or named == shown:
+    if path is None or named == experiment:
         return path
-    output.warn(f"{path} is for nights of {named}, got one of {shown}; use another file for {shown}")
+    output.warn(
+        f"{path} is for nights of {named}, got one of {experiment}; use another file for {experiment}"
+    )
     return None
 
 
+def _warn_unwritable(path: Path, error: Exception, way_out: str) -> None:
+    reason = error.strerror if isinstance(error, OSError) else error
+    output.warn(f"{path} cannot be written ({reason}); the night is in the history: {way_out}")
+
+
 def write_page(path: Path, verdict: NightVerdict) -> None:
-    """Write what a night says; where that fails a line says so, as the night is in the history."""
+    """Write a night's figures for Prometheus; a failure costs a line, because the night is in the history."""
     night = NightFigures(
         experiment=verdict.night.experiment,
         began_s=datetime.fromisoformat(verdict.night.started_utc).timestamp(),
@@ -110,10 +106,8 @@ def write_page(path: Path, verdict: NightVerdict) -> None:
     try:
         write_output(path, night_page(night))
     except OSError as error:
-        output.warn(
-            f"{path} cannot be written ({error.strerror}); the night is in the history: write it with "
-            f"`nightly replay EXPERIMENT {verdict.night.name}` and another --prometheus"
-        )
+        way_out = f"write it with `nightly replay EXPERIMENT {verdict.night.name}` and another --prometheus"
+        _warn_unwritable(path, error, way_out)
 
 
 def _series_figure(verdict: SeriesVerdict) -> SeriesFigure:
@@ -183,17 +177,13 @@ def write_trend(store: Path, verdict: NightVerdict, commits: Commits) -> Path | 
     try:
         with reading(store) as history:
             page = trend_page(history, verdict, commits)
-        # Another night may have come while the page was made: it has the live one.
+        # Another night may have been added meanwhile: it has the live page.
         with reading(store) as history:
             live, newest = live_page(history, night.experiment), history.newest(night.experiment)
             path = page_of(history, night)
             write_text(path, page)
     except (OSError, sqlite3.Error, HistoryError, StoreError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        output.warn(
-            f"{path} cannot be written ({why}); the night is in the history: write its page with "
-            f"`nightly replay EXPERIMENT {night.name}`"
-        )
+        _warn_unwritable(path, error, f"write its page with `nightly replay EXPERIMENT {night.name}`")
         return None
     if path != live and newest is not None:
         output.warn(f"{path} is the page of {night.name}; {live.name} stays that of {newest.name}")
@@ -205,7 +195,7 @@ class PublishedNight:
     """A night's verdict, and its page.
 
     Attributes:
-        report: its trend page; None where that could not be written.
+        report: its trend page; None if that could not be written.
     """
 
     verdict: NightVerdict
@@ -213,10 +203,10 @@ class PublishedNight:
 
 
 def publish(store: Path, verdict: NightVerdict, *, prometheus: Path | None = None) -> PublishedNight:
-    """Write a night's files; where one cannot be written a line says so, as the night is in the history.
+    """Write a night's files; a failure costs a line, because the night is in the history.
 
     Args:
-        prometheus: a file that is written for Prometheus; None for no such file.
+        prometheus: file of metrics; None for none.
     """
     report = write_trend(store, verdict, commits_of)
     if prometheus is not None:
@@ -236,13 +226,13 @@ def night_answer(
     """Report of a night, for a person and for a program.
 
     Args:
-        otherwise: exit status where nothing has regressed or newly drifts, and no case failed.
-        heading: lines above all others. fields: of the document, beside the night's.
-        others: nights of other experiments, with a line each; the status is of all.
+        otherwise: exit status if nothing has regressed or newly drifts, and no case failed.
+        heading: lines above all others. fields: further fields of the document.
+        others: nights of other experiments, with a line each; the status covers all nights.
     """
     verdict = night.verdict
     lines = [
-        *(f"{of.night.experiment}: {wording.verdict_line(of)}" for of in (other.verdict for other in others)),
+        *(f"{other.verdict.night.experiment}: {wording.verdict_line(other.verdict)}" for other in others),
         *heading,
         wording.verdict_line(verdict),
         *wording.further_lines(verdict, commits_of),
@@ -256,14 +246,14 @@ def night_answer(
         "store": str(store),
         **_entry(night),
     }
-    verdicts = [each.verdict for each in (night, *others)]
-    return answer_in_lines(lines, document=document, exit_status=_exit_status(verdicts, otherwise))
+    verdicts = [published.verdict for published in (night, *others)]
+    return answer_in_lines(lines, document, _exit_status(verdicts, otherwise))
 
 
 def _exit_status(verdicts: Sequence[NightVerdict], otherwise: int) -> int:
     if any(verdict.regressed or verdict.new_drifts for verdict in verdicts):
         return EXIT_REGRESSION
-    # As its run ends, also where the night is imported or replayed.
+    # A failed case has the same status in a run, an import and a replay.
     has_failures = any(verdict.has_failures for verdict in verdicts)
     return EXIT_CASE if otherwise == EXIT_OK and has_failures else otherwise
 

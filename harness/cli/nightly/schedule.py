@@ -1,4 +1,4 @@
-"""Nights at one hour of every day, for as long as this process lasts."""
+"""Nights at one hour of every day, until the process ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 from harness.cli import output
 from harness.errors import Interrupted, UsageError
 
-_LOOK_S = 30.0
+_MOST_SLEEP_S = 30.0
 """Longest sleep at a time: the clock may be set meanwhile, or the machine may have been asleep."""
 
 
@@ -64,10 +64,10 @@ def every_day(
     now: Callable[[], datetime] = _utc_now,
     zone: tzinfo | None = None,
 ) -> NoReturn:
-    """Have nights one after the other, whatever becomes of them, until this is interrupted.
+    """Run a night every day until interrupted, also after a night that failed.
 
     Args:
-        night: runs one, and gives its exit status.
+        night: function that runs a night and returns its exit status.
         zone: of the hour; None for this machine's.
     """
     last: date | None = None
@@ -79,7 +79,7 @@ def every_day(
         try:
             output.warn(f"the night ended with status {night()}")
         except KeyboardInterrupt:
-            # The night's own process has said that it was interrupted, and how it goes on.
+            # The night's own process has printed how to continue it.
             raise Interrupted("no further nights") from None
         except OSError as error:
             output.warn(f"the night could not start: {error}")
@@ -88,7 +88,7 @@ def every_day(
 def sleep_until(begin: datetime) -> None:
     """Wait until this machine's clock says so."""
     while (left_s := begin.timestamp() - time.time()) > 0:
-        time.sleep(min(left_s, _LOOK_S))
+        time.sleep(min(left_s, _MOST_SLEEP_S))
 
 
 def arguments_of(context: typer.Context, *, without: str) -> list[str]:
@@ -101,6 +101,6 @@ def arguments_of(context: typer.Context, *, without: str) -> list[str]:
         elif value is True:
             arguments.append(parameter.opts[0])
         elif value not in (None, False, parameter.default) and parameter.name != without:
-            for each in value if isinstance(value, list | tuple) else [value]:
-                arguments += [parameter.opts[0], str(each)]
+            for item in value if isinstance(value, list | tuple) else [value]:
+                arguments += [parameter.opts[0], str(item)]
     return arguments

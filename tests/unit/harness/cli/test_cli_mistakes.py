@@ -238,7 +238,7 @@ def test_a_mistake_on_the_command_line_names_the_help_that_tells_more(
         (
             PermissionError(13, "Permission denied", "/x"),
             2,
-            "stratbench: /x must be usable, got: Permission denied",
+            "stratbench: cannot use /x: Permission denied; check the path and its permissions",
         ),
         (KeyboardInterrupt(), 130, "stratbench: interrupted\n"),
         (GeneratorExit("of a user's"), 1, "stratbench: unexpected GeneratorExit: of a user's; report"),

@@ -149,7 +149,7 @@ def test_an_interruption_is_heard_while_native_code_blocks(argument: str) -> Non
         import ctypes, sys
         from harness.cli import app, main
 
-        def block(_, caller, **__):
+        def block(caller):
             caller.settled()
             mutex, lock = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
             lock(mutex)

@@ -57,18 +57,18 @@ def test_a_long_line_breaks_between_words_and_never_in_a_path(
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "20")
-    output.say("report: /a/path-that-is/longer/than-the-line.html")
+    output.print_line("report: /a/path-that-is/longer/than-the-line.html")
     assert capsys.readouterr().out == "report:\n/a/path-that-is/longer/than-the-line.html\n"
 
 
 def test_a_line_keeps_its_indent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    output.say("  a note of  it")
+    output.print_line("  a note of  it")
     assert capsys.readouterr().out == "  a note of it\n"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "9")
-    output.say("  a note of it")
+    output.print_line("  a note of it")
     assert capsys.readouterr().out == "  a note\n  of it\n"
-    output.say("  ")
+    output.print_line("  ")
     assert capsys.readouterr().out == "\n"
 
 
@@ -76,14 +76,6 @@ def test_json_has_no_bare_nan() -> None:
     stream = io.StringIO()
     output.emit_json({"a": float("nan"), "b": "ü"}, stream=stream)
     assert json.loads(stream.getvalue(), parse_constant=pytest.fail) == {"a": None, "b": "ü"}
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (17_600_000, "17.6 MB"), (2e9, "2 GB"), (None, "-")],
-)
-def test_bytes_are_written_for_a_person(value: object, text: str) -> None:
-    assert output.n_bytes(value) == text
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_a_repeat_without_rounds_counts_by_its_median_step(tmp_path: Path) -> No
             {"problems": {0: ("implausible", TOO_FAST)}},
             f"implausible: above-link-ceiling: {TOO_FAST.message}",
         ),
-        ({"equivalent": False}, "computes something else than one device: "),
+        ({"equivalent": False}, "is not equivalent to one device: "),
     ],
 )
 def test_one_bad_repeat_is_enough(tmp_path: Path, case: dict[str, object], problem: str) -> None:
@@ -115,7 +115,7 @@ def test_a_loss_beyond_its_bound_is_none_either(tmp_path: Path) -> None:
     (record,) = recorded(tmp_path, n_repeats=1)
     check = Equivalence(checked=True, within_bound=False, reason="lost 3 times what topk states")
     lost = dataclasses.replace(record, equivalence=check)
-    assert problem_of([lost]) == "computes something else than one device: lost 3 times what topk states"
+    assert problem_of([lost]) == "is not equivalent to one device: lost 3 times what topk states"
 
 
 def test_controls_may_compute_something_else(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_its_file_becomes_a_night(good: Session, tmp_path: Path) -> None:
             "failed",
             r"wide-mlp ps 2x1: failed: worker-died: worker 1 was killed by signal 9 \(out of memory\?\)",
         ),
-        ("wrong", r"wide-mlp ps 2x1: computes something else than one device: .+"),
+        ("wrong", r"wide-mlp ps 2x1: is not equivalent to one device: .+"),
         ("several", r"strategy_benchmark: must be one case of quickstart, got 5: wide-mlp single 1x1, .+"),
         ("twice", r"strategy_benchmark: must be called once in a test, got a second call; .+"),
         ("late", r"strategy_benchmark must be an argument of the test or of its fixtures, got .+"),

@@ -181,8 +181,8 @@ def test_plan_says_what_its_collectives_cost_on_a_slice(
     status, captured = call(capsys, *_EIGHT, "v4:2x2x2")
     assert status == 0
     assert (
-        "on v4:2x2x2: 8 chips as a mesh, with 3 of 6 links in use, each of 50 GB/s one way\n"
-        "lower limit per step, without latency: 35.0 ms: all-reduce 35.0 ms (3 GB)\n"
+        "on v4:2x2x2: 8 chips as a mesh, with 3 of 6 links in use, each of 50.0 GB/s one way\n"
+        "lower limit per step, without latency: 35.0 ms: all-reduce 35.0 ms (3.00 GB)\n"
     ) in captured.out
     message = document(call(capsys, *_EIGHT, "v4:2x2x2", "--json")[1])["slice"]
     assert message == {
@@ -216,8 +216,8 @@ def test_plan_names_the_kinds_of_collectives_and_counts_what_goes_by_none(
     assert status == 0
     assert "on v5litepod:2x4: 8 chips as a mesh, with 2 of 4 links in use" in captured.out
     assert (
-        "lower limit per step, without latency: 105 ms: reduce-scatter 70.0 ms (8 GB), all-gather "
-        "35.0 ms (4 GB); variables on servers or with sparse gradients not included: 2\n"
+        "lower limit per step, without latency: 105 ms: reduce-scatter 70.0 ms (8.00 GB), all-gather "
+        "35.0 ms (4.00 GB); variables on servers or with sparse gradients not included: 2\n"
     ) in captured.out
     pipeline.collectives = CollectiveBytes(
         all_reduce_bytes=0, reduce_scatter_bytes=0, all_gather_bytes=0, left_out=("table",)

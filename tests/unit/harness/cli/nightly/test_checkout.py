@@ -12,7 +12,7 @@ from git_repository import Repository
 
 import harness.cli.nightly.checkout
 from harness.cli import main
-from harness.cli.nightly.checkout import BAD, GOOD, SKIP, STOP, Checkout, Commit
+from harness.cli.nightly.checkout import Checkout, Commit, Judgement
 from harness.errors import CaseError, UsageError
 from harness.provision.worktrees import forget_worktrees, new_worktree
 
@@ -207,16 +207,16 @@ def searched(
 
     with checkout(repository).worktree(commits[0], folder) as worktree:
 
-        def judge(sha: str) -> int:
+        def judge(sha: str) -> Judgement | None:
             number = shas.index(sha)
             assert (worktree.root / "file").read_text() == f"{number}"
             if len(ends) == most:
-                return STOP
+                return None
             ends.append(number)
             if number in skipped:
-                return SKIP
+                return "skip"
             (bad if number >= first_bad else good).append(number)
-            return BAD if number >= first_bad else GOOD
+            return "bad" if number >= first_bad else "good"
 
         worktree.bisect(commits[0], commits[-1], judge)
     assert repository.worktrees == 1
@@ -250,7 +250,7 @@ def test_a_search_that_is_interrupted_leaves_nothing(repository: Repository, tmp
     shas = [repository.commit(f"{number}") for number in range(4)]
     commits = checkout(repository).commits_in_a_row(shas[0], shas[-1])
 
-    def judge(_sha: str) -> int:
+    def judge(_sha: str) -> Judgement | None:
         raise KeyboardInterrupt
 
     with (
