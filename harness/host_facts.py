@@ -87,17 +87,14 @@ def provenance(*, source: Path | None = None) -> Provenance:
     return Provenance(git_sha=sha, git_dirty=dirty, lock_hash=lock, versions=_versions())
 
 
-def environment(
-    environ: Mapping[str, str], *, command: str | None = None, source: Path | None = None
-) -> dict[str, JsonValue]:
+def environment(environ: Mapping[str, str], *, command: str | None = None) -> dict[str, JsonValue]:
     """Collect the content of `environment.json`.
 
     Args:
         environ: the process environment; only allow-listed variables are kept.
         command: command line that repeats the run, without secrets; None if it was started otherwise.
-        source: root of the checkout; None for the one that contains this package, if any.
     """
-    facts, code = machine(), provenance(source=source)
+    facts, code = machine(), provenance()
     return {
         **({} if command is None else {"command": command}),
         "machine": {name: json_value(getattr(facts, name)) for name in Machine.__slots__},

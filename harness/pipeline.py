@@ -39,14 +39,7 @@ from harness.provision.failures import USER_ERROR
 from harness.records.record import Record
 from harness.records.results_file import DAMAGED
 from harness.records.run_folder import RunFolder, open_run
-from harness.requests import (
-    Dtype,
-    PlanRequest,
-    RunOptions,
-    TransformRequest,
-    TuneRequest,
-    VerifyRequest,
-)
+from harness.requests import Dtype, PlanRequest, RunOptions, TransformRequest, TuneRequest, VerifyRequest
 from harness.run.checkpoints import require
 from harness.run.clusters import run_slots
 from harness.run.failure_causes import run_folder_errors

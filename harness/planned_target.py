@@ -19,13 +19,7 @@ from harness.requests import Dtype, Target, VerifyRequest
 from harness.run.failure_causes import naming_batch_size
 from harness.run.process_setup import PreparedCase, ready_processes
 from harness.run.progress import UNWATCHED, StatusLine
-from harness.verification.captures import (
-    CAPTURE_CHECK_STEPS,
-    Capture,
-    Captures,
-    Restored,
-    planned,
-)
+from harness.verification.captures import CAPTURE_CHECK_STEPS, Capture, Captures, Restored, planned
 from harness.verification.checks import first_steps, reference_of
 from harness.verification.reference import Reference
 from harness.verification.verification import Verification

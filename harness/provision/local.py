@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 _OBJECT_STORE_BYTES = 256 * 2**20
 _OUT_OF_TIME = "timed out"
-_TURN_S = 120.0  # then it no longer waits: a process could hold the lock forever
+_LOCK_WAIT_S = 120.0  # then it no longer waits: a process could hold the lock forever
 _CHECK_S = 0.1
 _SERVER_NAMES = ("raylet", "gcs_server")
 # Ray's setting for staying on 127.0.0.1; else it derives an address from the network or the host name,
@@ -81,13 +81,13 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[OwnRay]:
         stack.enter_context(chatter_in(log_path))
         on_terminate = signal.getsignal(signal.SIGTERM)
         # Ray's C++ core also resets the signal's handler, which Python does not notice.
-        stack.callback(_hear_terminations, on_terminate)
+        stack.callback(_restore_handler, on_terminate)
         stack.callback(ray.shutdown)
-        stack.callback(_end_attendants, folder)
+        stack.callback(_kill_helper_processes, folder)
         notes: list[str] = []
 
         def start(temporary: str) -> None:
-            with _alone(folder.parent):
+            with _one_start_at_a_time(folder.parent):
                 ray.init(
                     address="local",
                     num_cpus=n_actors,
@@ -116,12 +116,12 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[OwnRay]:
                 f"{first_line(str(error))}; check free memory, /dev/shm, the temporary directory and what "
                 "else keeps this machine busy"
             ) from error
-        _hear_terminations(on_terminate)  # Ray installs its own handler
+        _restore_handler(on_terminate)  # Ray installs its own handler
         yield OwnRay(servers=_children(_SERVER_NAMES), notes=tuple(notes))
 
 
 @contextmanager
-def _alone(base: Path) -> Iterator[None]:
+def _one_start_at_a_time(base: Path) -> Iterator[None]:
     """Wait until no other run is starting Ray, because simultaneous starts exceed Ray's time limit.
 
     Args:
@@ -131,7 +131,7 @@ def _alone(base: Path) -> Iterator[None]:
         with suppress(OSError):  # a folder that cannot be listed or locked
             folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, folder)
-            limit_s = time.monotonic() + _TURN_S
+            limit_s = time.monotonic() + _LOCK_WAIT_S
             while not _is_locked(folder) and time.monotonic() < limit_s:
                 time.sleep(_CHECK_S)  # waiting for a file lock has no time limit
         yield
@@ -145,7 +145,7 @@ def _is_locked(folder: int) -> bool:
     return True
 
 
-def _end_attendants(folder: Path) -> None:
+def _kill_helper_processes(folder: Path) -> None:
     """Kill Ray's helper processes, which take a second each to end in order."""
     servers = _children(_SERVER_NAMES)
     for pid in processes_of(folder):
@@ -154,7 +154,7 @@ def _end_attendants(folder: Path) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def _hear_terminations(handler: _Handler) -> None:
+def _restore_handler(handler: _Handler) -> None:
     # Only the main thread may set handlers; None stands for a handler that Python did not set.
     if threading.current_thread() is threading.main_thread() and handler is not None:
         signal.signal(signal.SIGTERM, handler)
@@ -233,7 +233,7 @@ def start(
         from harness.provision.ray.pool import RayCluster
 
         cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
-        seats = [
+        setups = [
             WorkerSetup(
                 resources={"num_cpus": 1},
                 environment=process_variables(
@@ -249,7 +249,7 @@ def start(
             exposed=options.exposure is not None,
         )
         cluster = RayCluster(
-            seats,
+            setups,
             hosts=_ThisMachine(core_sets=cores, ray=ray),
             scratch=scratch,
             facts=lambda: facts,

@@ -1,8 +1,8 @@
 """Temporary folder of a run, its owner, and removal of dead runs' folders and processes.
 
-Each folder has a guard, `python -m harness.provision.temporary_folder FOLDER`: when its driver ends in any
-way, the guard kills the run's remaining processes and removes the folder. Some of them are Ray's agents,
-which overwrite the environment variables that mark other processes.
+Each folder has a cleanup process, `python -m harness.provision.temporary_folder FOLDER`. When its driver ends
+in any way, it kills the run's remaining processes and removes the folder. These include Ray agents, which
+overwrite the environment variables that mark other processes.
 """
 
 import errno
@@ -104,6 +104,7 @@ _BEGINNING_S = 1.0
 _BEGIN_BYTES = 16 * 2**20  # for logs of Ray's servers, and a small model
 _GO_ON_BYTES = 2**18
 _SUBREAPERS_S = subreaper.ENDED_WITHIN_S
+_ENDING_S = 5.0
 _CHECK_S = 0.02
 # Ray's socket paths in a folder are up to 90 characters long; Unix allows 107 in all.
 _LONGEST_BASE = 16
@@ -140,13 +141,13 @@ def owned(folder: Path) -> Iterator[Path]:
     """
     if folder.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
-    guard = _start_guard(folder)  # before anything exists that a killed driver could leave behind
+    cleanup = _start_cleanup(folder)  # before anything exists that a killed driver could leave behind
     try:
         _make_owned(folder)
         yield folder
     finally:
         _remove(folder)
-        guard.communicate()
+        cleanup.communicate()
 
 
 def _make_owned(folder: Path) -> None:
@@ -205,14 +206,14 @@ def _is_own(folder: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
 
 
-def end_processes(folder: Path, *, deadline_s: float = 5.0) -> tuple[int, ...]:
+def end_processes(folder: Path) -> tuple[int, ...]:
     """Kill every process of a run folder; return their ids.
 
     Subreapers get time to end their own processes, because they also remove shared memory.
     """
     pids = left = processes_of(folder)
     started_s = time.monotonic()
-    while left and (waited_s := time.monotonic() - started_s) < deadline_s:
+    while left and (waited_s := time.monotonic() - started_s) < _ENDING_S:
         subreapers = {pid for pid in left if _is_subreaper(pid)} if waited_s < _SUBREAPERS_S else set()
         for pid in subreapers:
             _send(pid, signal.SIGTERM)
@@ -310,7 +311,7 @@ def _interruptions_wait() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start_guard(folder: Path) -> "subprocess.Popen[bytes]":
+def _start_cleanup(folder: Path) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         module_command("harness.provision.temporary_folder", str(folder)),
         stdin=subprocess.PIPE,

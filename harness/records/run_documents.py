@@ -91,15 +91,13 @@ def read_head(path: Path) -> dict[str, JsonValue]:
     """
     file = path / RUN_FILE
     stored = _read_json(path, RUN_FILE)
-    head = _without_checksum(file, stored)
+    head = _without_checksum(file, stored, is_required=_has_checksums(stored))
     schema = head.get("schema")
     if not isinstance(schema, int) or schema > RUN_SCHEMA:
         raise StoreError(
             f"{file} must have a schema up to {RUN_SCHEMA}, got {schema!r}; read the folder with a newer "
             "stratbench"
         )
-    if _has_checksums(head):
-        _require_checksum(file, stored)
     for key in ("run", "spec_hash", "created_utc"):
         if not isinstance(head.get(key), str):
             raise StoreError(
@@ -160,9 +158,7 @@ def read_environment(path: Path, head: Mapping[str, JsonValue]) -> dict[str, Jso
             f"{file} must be there, got nothing: it was removed after it was written; {_WAY_OUT}"
         )
     document = _read_json(path, ENVIRONMENT)
-    if _has_checksums(head):
-        _require_checksum(file, document)
-    return _without_checksum(file, document)
+    return _without_checksum(file, document, is_required=_has_checksums(head))
 
 
 def _has_checksums(head: Mapping[str, JsonValue]) -> bool:
@@ -177,16 +173,13 @@ def _hash(document: Mapping[str, JsonValue]) -> str:
         return "no experiment"  # YAML has more types than JSON: dates, sets and bytes
 
 
-def _without_checksum(file: Path, document: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def _without_checksum(
+    file: Path, document: Mapping[str, JsonValue], *, is_required: bool
+) -> dict[str, JsonValue]:
     try:
+        if is_required:
+            require_checksum(document)
         return without_checksum(document)
-    except StoreError as error:
-        raise StoreError(f"{file}: {error}") from None
-
-
-def _require_checksum(file: Path, document: Mapping[str, JsonValue]) -> None:
-    try:
-        require_checksum(document)
     except StoreError as error:
         raise StoreError(f"{file}: {error}") from None
 

@@ -28,6 +28,7 @@ from strategies.plan.schema import Plan
 from strategies.planner import n_waiting
 
 _SECRET_BYTES = 32
+_ATTEMPTS = 3  # with other ports each, because another process may take a port after its reservation
 
 
 @contextmanager
@@ -37,7 +38,6 @@ def serving_processes(
     *,
     n_devices: Sequence[int],
     timeout_s: float = 60.0,
-    attempts: int = 3,
     server: Job[int, Sequence[str], int, None] = rendezvous.start_server,
     n_ports: int = 1,
     first: int = 0,
@@ -47,8 +47,6 @@ def serving_processes(
     Args:
         log_paths: log of each worker; their number is the number of workers.
         n_devices: logical CPU devices of each server.
-        attempts: number of attempts, with other ports each, if another process takes a port between its
-            reservation and its use.
         server: job that starts one, called with task, addresses and devices.
         n_ports: ports of each worker. Addresses are those of the first port of all workers, then of the next.
         first: number of the cluster's worker that runs the first process; the others follow.
@@ -57,7 +55,7 @@ def serving_processes(
     """
     n_workers = len(log_paths)
     with ExitStack() as stack:
-        for attempt in range(attempts):
+        for attempt in range(_ATTEMPTS):
             processes = stack.enter_context(cluster.open_session(range(first, first + n_workers), log_paths))
             wanted = [(n_ports, host) for host in processes.hosts]
             reserved = processes.call(rendezvous.reserve_ports, wanted, timeout_s=timeout_s)
@@ -66,7 +64,7 @@ def serving_processes(
             try:
                 processes.call(server, args, timeout_s=timeout_s)
             except CaseError as error:
-                if error.kind != "port-in-use" or attempt + 1 == attempts:
+                if error.kind != "port-in-use" or attempt + 1 == _ATTEMPTS:
                     raise
                 stack.pop_all().close()
                 continue

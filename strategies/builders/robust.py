@@ -8,23 +8,9 @@ from strategies.builders import all_reduce, parameter_server
 from strategies.builders.shared_params import ALWAYS_MERGED, KNOBS
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.params import Param, Params
-from strategies.plan.aggregation import (
-    BUCKETING,
-    BY_NAME,
-    CLIPPING,
-    MIXING,
-    NONE,
-    RULES,
-    Aggregation,
-)
+from strategies.plan.aggregation import BUCKETING, BY_NAME, CLIPPING, MIXING, NONE, RULES, Aggregation
 from strategies.plan.aggregation import KNOBS as RULE_KNOBS
-from strategies.plan.schema import (
-    BY_RULE,
-    PlanNode,
-    StepSummary,
-    Synchronizer,
-    VariableSummary,
-)
+from strategies.plan.schema import BY_RULE, PlanNode, StepSummary, Synchronizer, VariableSummary
 from strategies.topology import Topology
 
 _F = Param(

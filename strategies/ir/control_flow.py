@@ -119,8 +119,8 @@ def spread_branches(graph: Graph) -> Graph:
     names = reachable_functions(spread, graph.functions)
     if not any(node.op in BRANCHES for name in names for node in graph.functions[name].nodes):
         return graph
-    taken_apart = {name: _taken_apart(graph.functions[name]) for name in names}
-    return replace(graph, functions={**graph.functions, **taken_apart})
+    lowered = {name: _lowering_branches(graph.functions[name]) for name in names}
+    return replace(graph, functions={**graph.functions, **lowered})
 
 
 def _reaches_several(node: Node, by_name: Mapping[str, Node]) -> bool:
@@ -128,7 +128,7 @@ def _reaches_several(node: Node, by_name: Mapping[str, Node]) -> bool:
     return len({source.device for source in sources if source.op == "VarHandleOp"}) > 1
 
 
-def _taken_apart(function: Function) -> Function:
+def _lowering_branches(function: Function) -> Function:
     nodes = tuple(
         replace(node, attrs={**node.attrs, LOWERING_ATTR: True}) if node.op in BRANCHES else node
         for node in function.nodes

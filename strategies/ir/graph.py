@@ -97,6 +97,12 @@ class Node:
             return self
         return self.changed(inputs=tuple(i for i in self.inputs if i[0] != "^" or i[1:] not in removed))
 
+    def without_attrs(self, *names: str) -> "Node":
+        """The node without some attributes; the same object if it has none of them."""
+        if self.attrs.keys().isdisjoint(names):
+            return self
+        return self.changed(attrs={name: attr for name, attr in self.attrs.items() if name not in names})
+
     def waiting_for(self, *names: str) -> "Node":
         return self.changed(inputs=(*self.inputs, *after(names)))
 

@@ -232,7 +232,6 @@ def copy_nodes(
     nodes: Iterable[Node],
     prefix: str,
     *,
-    keep: Container[str] = (),
     rewire: Mapping[str, str] = MappingProxyType({}),
     device: Callable[[Node], str] | None = None,
 ) -> tuple[Node, ...]:
@@ -241,14 +240,13 @@ def copy_nodes(
     Unchanged attributes are shared with the original.
 
     Args:
-        keep: names of nodes that are not copied, so that all copies share them.
         rewire: original reference (`name`, `name:1`, `^name`) → reference that the copies read.
         device: function from a node to its copy's device; by default the node's own device.
     """
-    chosen = [node for node in nodes if node.name not in keep]
-    renames = Renames({node.name: prefix + node.name for node in chosen})
+    originals = list(nodes)
+    renames = Renames({node.name: prefix + node.name for node in originals})
     renames.update(rewire)
-    return renamed_copies(chosen, renames, frames=prefix, device=device)
+    return renamed_copies(originals, renames, frames=prefix, device=device)
 
 
 def renamed_copies(
@@ -325,10 +323,10 @@ def _without_lost_colocations(node: Node, present: Container[str]) -> Node:
     present_names = tuple(name for name in names if name in present)
     if len(present_names) == len(names):
         return node
-    attrs = {name: attr for name, attr in node.attrs.items() if name != COLOCATION_ATTR}
-    if present_names:
-        attrs[COLOCATION_ATTR] = tuple(COLOCATION_PREFIX + name.encode() for name in present_names)
-    return replace(node, attrs=attrs)
+    if not present_names:
+        return node.without_attrs(COLOCATION_ATTR)
+    kept = tuple(COLOCATION_PREFIX + name.encode() for name in present_names)
+    return node.changed(attrs={**node.attrs, COLOCATION_ATTR: kept})
 
 
 def levels_of(graph: Graph, marks: Collection[str]) -> dict[str, int]:

@@ -9,15 +9,7 @@ import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, tensor_shape_pb2, types_pb2
 
 from strategies.errors import GraphError
-from strategies.ir.graph import (
-    Attr,
-    AttrPlaceholder,
-    DType,
-    FunctionRef,
-    OpaqueAttr,
-    Shape,
-    TensorValue,
-)
+from strategies.ir.graph import Attr, AttrPlaceholder, DType, FunctionRef, OpaqueAttr, Shape, TensorValue
 
 _DTYPES: Mapping[int, DType] = {
     number: DType(name.removeprefix("DT_").lower()) for name, number in types_pb2.DataType.items()

@@ -4,7 +4,7 @@ Every half, bfloat16 or float tensor becomes double (complex64 becomes complex12
 double form stay narrow between casts, under another name, so that each name keeps its meaning.
 """
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -129,22 +129,18 @@ class Float64Error(StrategyError):
     """A graph that cannot be rewritten in float64."""
 
 
-def to_float64(graph: Graph, *, keep: Collection[str] = ()) -> Graph:
+def to_float64(graph: Graph) -> Graph:
     """Rewrite a graph and its library in double, including constants, feeds and variables.
 
     Names keep their meaning, so that references stay valid. Constants and random draws are converted.
 
-    Args:
-        keep: names of nodes that compute in their original types, between casts.
     Returns:
         The rewritten graph; the same object if it has no floating types.
     Raises:
         Float64Error: an op is unknown, or an op that stays narrow has reference types.
     """
     functions = {name: _function(f, graph.functions) for name, f in graph.functions.items()}
-    nodes = _Body(functions=graph.functions, names=graph.by_name, keep=keep, in_function=False).rewrite(
-        graph.nodes
-    )
+    nodes = _Body(functions=graph.functions, names=graph.by_name, in_function=False).rewrite(graph.nodes)
     same_functions = all(functions[name] is f for name, f in graph.functions.items())
     if same_functions and _same(nodes, graph.nodes):
         return graph
@@ -157,7 +153,7 @@ def _same(nodes: Sequence[Node], others: Sequence[Node]) -> bool:
 
 def _function(function: Function, functions: Mapping[str, Function]) -> Function:
     names = {node.name for node in function.nodes} | {arg.name for arg in function.inputs}
-    body = _Body(functions=functions, names=names, keep=(), in_function=True)
+    body = _Body(functions=functions, names=names, in_function=True)
     nodes = body.rewrite(function.nodes)
     rewritten = Function(
         name=function.name,
@@ -195,7 +191,6 @@ class _Body:
 
     functions: Mapping[str, Function]
     names: Container[str]
-    keep: Container[str]
     in_function: bool
     moved: dict[str, str] = field(default_factory=dict)
 
@@ -215,7 +210,7 @@ class _Body:
             return [_with_attrs(node, widen_attrs(node.attrs))]
         op_def = _op_def(node)
         before = with_type_defaults(op_def, node.attrs)
-        keeps_types = node.op in _KEPT_OPS or node.name in self.keep
+        keeps_types = node.op in _KEPT_OPS
         after = before if keeps_types else widest_attrs(node.op, op_def, before)
         inputs, casts = self._narrow_inputs(
             node, tensors(op_def.input_arg, before), tensors(op_def.input_arg, after)

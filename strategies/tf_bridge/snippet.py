@@ -115,11 +115,7 @@ def _trace(
         )
     inputs = tuple(placeholder.op.name for placeholder in placeholders)
     # A snippet is on one device as a whole; branches would choose the device of an input's placeholder.
-    nodes = tuple(
-        node.changed(attrs={key: value for key, value in node.attrs.items() if key != COLOCATION_ATTR})
-        for node in graph.nodes
-        if node.name not in inputs
-    )
+    nodes = tuple(node.without_attrs(COLOCATION_ATTR) for node in graph.nodes if node.name not in inputs)
     own = {node.name for node in nodes}
     sources = frozenset(node.name for node in nodes if own.isdisjoint(map(producer, node.inputs)))
     return Snippet(name=name, nodes=nodes, inputs=inputs, outputs=outputs, sources=sources)

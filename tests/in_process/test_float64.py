@@ -298,15 +298,6 @@ def test_full_types_and_handle_shapes_follow():
     np.testing.assert_array_equal(values[0], [2.0, 4.0])
 
 
-def test_named_nodes_can_be_kept():
-    graph, fetches = one_op(lambda: tf.constant(1.0) / tf.constant(3.0))
-    name = fetches[0].split(":")[0]
-    (kept_value,) = run(to_float64(graph, keep=[name]), fetches, {})
-    assert kept_value.dtype == np.float64
-    assert kept_value == np.float64(np.float32(1) / np.float32(3))
-    assert run(to_float64(graph), fetches, {})[0] == 1 / 3
-
-
 def test_functions_with_ops_that_stay_narrow():
     @tf.function
     def called(x):

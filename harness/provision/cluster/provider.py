@@ -66,7 +66,7 @@ def start(
         )
         files.upload_user_files(reads)
         cluster = RayCluster(
-            _seats(shape, folder, log_dir),
+            _setups(shape, folder, log_dir),
             hosts=hosts,
             scratch=folder / SCRATCH,
             facts=lambda: _facts(hosts, shape.workers),
@@ -78,7 +78,7 @@ def start(
         yield cluster
 
 
-def _seats(shape: ClusterShape, folder: Path, logs: Path) -> list[WorkerSetup]:
+def _setups(shape: ClusterShape, folder: Path, logs: Path) -> list[WorkerSetup]:
     from harness.provision.cluster.file_sync import tree_name
     from harness.provision.cluster.tpu_slices import actor_options
 

@@ -31,7 +31,7 @@ def removed_after_driver(run_id: str) -> Iterator[None]:
     """Start a separate process that removes the run's containers and networks, however this one ends."""
     # Processes with the run's folder in their environment end with the folder; this one must continue.
     environment = {name: value for name, value in os.environ.items() if name != RUN_FOLDER_VARIABLE}
-    guard = subprocess.Popen(
+    cleanup = subprocess.Popen(
         module_command("harness.provision.docker.container_cleanup", run_id),
         env=environment,
         stdin=subprocess.PIPE,
@@ -42,7 +42,7 @@ def removed_after_driver(run_id: str) -> Iterator[None]:
     try:
         yield
     finally:
-        guard.communicate()
+        cleanup.communicate()
 
 
 def remove_run(client: docker.DockerClient, run_id: str) -> Sequence[str]:

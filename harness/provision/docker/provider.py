@@ -76,7 +76,7 @@ def start(
 
         from harness.provision.ray.pool import RayCluster
 
-        seats = [
+        setups = [
             WorkerSetup(
                 resources={"num_cpus": 0},
                 environment=process_variables(folder, shape.hardware, _IN_CONTAINER, limits[worker].devices),
@@ -88,7 +88,7 @@ def start(
             for worker in range(shape.workers)
         ]
         cluster = RayCluster(
-            seats,
+            setups,
             hosts=hosts,
             scratch=place.scratch,
             facts=lambda: ClusterFacts(pinned=True, exposed=False, image_digest=str(image.id)),

@@ -34,7 +34,7 @@ class RayCluster:
     """Workers as actors of the connected Ray instance.
 
     Args:
-        seats: seat of each worker.
+        setups: settings of each worker.
         hosts: hosts of the workers.
         scratch: folder that all workers see.
         facts: returns current facts about the workers; notes on forks and `provision_s` are added to them.
@@ -44,7 +44,7 @@ class RayCluster:
 
     def __init__(
         self,
-        seats: Sequence[WorkerSetup],
+        setups: Sequence[WorkerSetup],
         *,
         hosts: Hosts,
         scratch: Path,
@@ -58,19 +58,19 @@ class RayCluster:
         self._facts = facts
         self._n_threads: dict[int, int] = {}
         self._hosts = hosts
-        self._seats = tuple(seats)
+        self._setups = tuple(setups)
         self._started_s = started_s
-        self._asked_s = [started_s] * len(self._seats)
+        self._asked_s = [started_s] * len(self._setups)
         self._options = options
         self._ready_s: dict[int, float] = {}
         self._probe_ports: dict[int, int] = {}
         self._links: Limits = ()
         self._actors = {
-            worker: start_actor(seat, options, hosts, worker) for worker, seat in enumerate(self._seats)
+            worker: start_actor(seat, options, hosts, worker) for worker, seat in enumerate(self._setups)
         }
 
     def facts(self) -> ClusterFacts:
-        is_ready = len(self._ready_s) == len(self._seats)
+        is_ready = len(self._ready_s) == len(self._setups)
         facts = self._facts()
         return replace(
             facts,
@@ -128,7 +128,7 @@ class RayCluster:
             or len(log_paths) != len(workers)
             or [k for k in self._actors if k in workers] != [*workers]
         ):
-            raise ValueError(f"workers {[*workers]} of {len(self._seats)} with {len(log_paths)} logs")
+            raise ValueError(f"workers {[*workers]} of {len(self._setups)} with {len(log_paths)} logs")
         n_workers = workers[-1] + 1
         self.wait_ready(n_workers)
         self._hosts.limit_links(self._links[:n_workers])
@@ -168,7 +168,7 @@ class RayCluster:
             with contextlib.suppress(RayError, ConnectionError):
                 ray.kill(self._actors[worker], no_restart=True)
             self._asked_s[worker] = asked_s
-            self._actors[worker] = start_actor(self._seats[worker], self._options, self._hosts, worker)
+            self._actors[worker] = start_actor(self._setups[worker], self._options, self._hosts, worker)
 
     def _probes(self, workers: Sequence[int]) -> dict[int, ProbeAddress]:
         addresses, ports = self._hosts.addresses, self._probe_ports
@@ -178,7 +178,7 @@ class RayCluster:
         if isinstance(reply, WorkerFacts):
             return reply
         self._files.download(len(self._actors))
-        seat = self._seats[worker]
+        seat = self._setups[worker]
         # A failed host was to write the worker's own log, which is thus missing.
         log = seat.host_log or seat.log if isinstance(reply, Died) and not seat.log.exists() else seat.log
         waited_s = time.monotonic() - self._asked_s[worker]

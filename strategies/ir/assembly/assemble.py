@@ -17,14 +17,7 @@ from strategies.ir.ops import READ_OPS
 from strategies.ir.random_ops import draws, draws_from_op, moves_generator, reseed
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.side_effects import SideEffects, release_from_effects, side_effects
-from strategies.ir.train_graph import (
-    Boundary,
-    Loss,
-    Reduction,
-    Result,
-    Statistic,
-    TrainGraph,
-)
+from strategies.ir.train_graph import Boundary, Loss, Reduction, Result, Statistic, TrainGraph
 from strategies.ir.traversal import ancestors, descendants, levels_of, prune
 from strategies.ir.variable import Variable
 

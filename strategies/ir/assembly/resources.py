@@ -17,6 +17,7 @@ from strategies.ir.graph import (
     identity,
     node_slug,
     producer,
+    read_variable,
     tensor,
 )
 from strategies.ir.partitioning.facts import constant_fact
@@ -66,8 +67,7 @@ def _variable_nodes(slug: str, dtype: DType, shape: Shape) -> Access:
         inputs=(slug, placeholder.name),
         attrs={"dtype": dtype, "validate_shape": False},
     )
-    read = Node(name=f"{slug}/read", op="ReadVariableOp", inputs=(slug,), attrs={"dtype": dtype})
-    return Access(handle, placeholder, load, read)
+    return Access(handle, placeholder, load, read_variable(f"{slug}/read", slug, dtype))
 
 
 def with_resources(traced: TracedStep, access: Mapping[str, Access]) -> Graph:
@@ -95,17 +95,17 @@ def with_resources(traced: TracedStep, access: Mapping[str, Access]) -> Graph:
         elif node.name in traced.constants:
             nodes.append(traced.constants[node.name])
         elif node.op == "IdentityN" and not node.control_inputs:
-            nodes += _taken_apart(node, renamed)
+            nodes += _split_identity_n(node, renamed)
         else:
-            nodes.append(_without(node, COLOCATION_ATTR))
+            nodes.append(node.without_attrs(COLOCATION_ATTR))
     functions = {
-        name: replace(f, nodes=tuple(_without(node, LOWERING_ATTR) for node in f.nodes))
+        name: replace(f, nodes=tuple(node.without_attrs(LOWERING_ATTR) for node in f.nodes))
         for name, f in traced.graph.functions.items()
     }
     return replace(traced.graph, nodes=tuple(redirected(nodes, renamed)), functions=functions)
 
 
-def _taken_apart(node: Node, renamed: dict[str, str]) -> Iterator[Node]:
+def _split_identity_n(node: Node, renamed: dict[str, str]) -> Iterator[Node]:
     """Split IdentityN into one Identity per value: Keras's clipping ties all updates to all gradients."""
     types = node.attrs["T"]
     assert isinstance(types, tuple)
@@ -113,12 +113,6 @@ def _taken_apart(node: Node, renamed: dict[str, str]) -> Iterator[Node]:
         name = node.name if i == 0 else f"{node.name}/{i}"
         renamed[tensor(node.name, i)] = name
         yield identity(name, ref, dtype, node.device)
-
-
-def _without(node: Node, attr: str) -> Node:
-    if attr not in node.attrs:
-        return node
-    return replace(node, attrs={key: a for key, a in node.attrs.items() if key != attr})
 
 
 def redirected(nodes: Iterable[Node], renamed: Mapping[str, str]) -> list[Node]:

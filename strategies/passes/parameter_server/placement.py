@@ -124,7 +124,4 @@ def _placed(node: Node, device: str) -> Node:
     if node.device == device and COLOCATION_ATTR not in node.attrs:
         return node
     # Every node has a device now, which a colocation could only contradict.
-    attrs = node.attrs
-    if COLOCATION_ATTR in attrs:
-        attrs = {key: value for key, value in attrs.items() if key != COLOCATION_ATTR}
-    return node.changed(attrs=attrs, device=device)
+    return node.without_attrs(COLOCATION_ATTR).changed(device=device)

@@ -15,10 +15,7 @@ from strategies.passes.parameter_server.background_updates import (
     tokens_of,
     update_side,
 )
-from strategies.passes.parameter_server.token_queues import (
-    check_gradients_come_first,
-    turn_queue,
-)
+from strategies.passes.parameter_server.token_queues import check_gradients_come_first, turn_queue
 from strategies.passes.replicate.rewire import contribute
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tensor_queue import TensorQueue

@@ -14,13 +14,7 @@ from strategies.ir.replica_updates import after_updates
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import drop_unreachable_functions
-from strategies.passes.replicate.value_arguments import (
-    TAKERS,
-    Use,
-    ValueArguments,
-    graph_ref,
-    tensor_uses,
-)
+from strategies.passes.replicate.value_arguments import TAKERS, Use, ValueArguments, graph_ref, tensor_uses
 from strategies.passes.task_plan import TaskPlan
 from strategies.topology import Topology
 

@@ -177,8 +177,7 @@ class ValueArguments:
                 reads.get(producer(ref), ref) for ref in node.inputs if ref[0] != "^" or ref[1:] not in reads
             )
             # A colocation may name a removed read.
-            attrs = {key: a for key, a in node.attrs.items() if key != COLOCATION_ATTR}
-            plain = replace(node, inputs=inputs, attrs=attrs)
+            plain = node.without_attrs(COLOCATION_ATTR).changed(inputs=inputs)
             yield from self.with_values(plain, values, _body_ref) if values else (plain,)
 
     def with_values(

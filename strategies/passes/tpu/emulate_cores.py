@@ -108,8 +108,8 @@ def _own_nodes(emulated: EmulatedComputation, member: Member) -> Iterator[Node]:
 
 def _placed(node: Node, member: Member) -> Node:
     # Colocations are with inputs of the snippet, whose names all its copies share.
-    attrs = {name: attr for name, attr in node.attrs.items() if name != COLOCATION_ATTR}
-    return node.changed(attrs=attrs, device=member.device if node.device == ON_CORE else member.host)
+    device = member.device if node.device == ON_CORE else member.host
+    return node.without_attrs(COLOCATION_ATTR).changed(device=device)
 
 
 def call_of(

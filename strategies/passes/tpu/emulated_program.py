@@ -235,5 +235,4 @@ def _summing(
 
 def _placed(nodes: tuple[Node, ...], member: Member) -> Iterator[Node]:
     for node in nodes:
-        attrs = {k: v for k, v in node.attrs.items() if k not in ("_tpu_replicate", "_class")}
-        yield node.changed(device=member.device, attrs=attrs)
+        yield node.without_attrs("_tpu_replicate", "_class").changed(device=member.device)

@@ -17,15 +17,7 @@ from itertools import chain
 from typing import ClassVar
 
 from strategies.errors import GraphError
-from strategies.ir.graph import (
-    DType,
-    Graph,
-    Node,
-    Shape,
-    after,
-    identity,
-    no_op,
-)
+from strategies.ir.graph import DType, Graph, Node, Shape, after, identity, no_op
 from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import TrainGraph
 from strategies.passes.task_plan import TaskPlan

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.cluster import ClusterShape
 from harness.provision import local
 from harness.provision.failures import ProvisionError
-from harness.provision.local import _alone, core_sets, own_ray
+from harness.provision.local import _one_start_at_a_time, core_sets, own_ray
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.sets(st.integers(0, 63), min_size=1))
@@ -108,7 +108,7 @@ def test_any_other_start_that_fails_is_an_error(
 
 def test_only_one_run_at_a_time_starts_ray_and_leaves_nothing(tmp_path: Path) -> None:
     other = os.open(tmp_path, os.O_RDONLY)
-    with _alone(tmp_path), pytest.raises(BlockingIOError):
+    with _one_start_at_a_time(tmp_path), pytest.raises(BlockingIOError):
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(other)
@@ -116,11 +116,11 @@ def test_only_one_run_at_a_time_starts_ray_and_leaves_nothing(tmp_path: Path) ->
 
 
 def test_a_run_goes_on_where_the_lock_stays_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.provision.local._TURN_S", 0.0)
-    with _alone(tmp_path), _alone(tmp_path):
+    monkeypatch.setattr("harness.provision.local._LOCK_WAIT_S", 0.0)
+    with _one_start_at_a_time(tmp_path), _one_start_at_a_time(tmp_path):
         pass
 
 
 def test_a_run_goes_on_where_nothing_can_be_locked(tmp_path: Path) -> None:
-    with _alone(tmp_path / "absent"):
+    with _one_start_at_a_time(tmp_path / "absent"):
         pass

@@ -114,7 +114,7 @@ def test_copies_refer_to_copies_and_share_the_rest():
     attrs = {"T": DType("float")}
     a = Node(name="a", op="Op", inputs=("shared:1", "^outside"), attrs=attrs, device="/cpu:0", extra=b"x")
     b = node("b", "a", "a:2", "^a", "shared")
-    copies = copy_nodes([node("shared"), a, b], "r1/", keep={"shared"}, device=lambda n: f"/gpu:{n.name}")
+    copies = copy_nodes([a, b], "r1/", device=lambda n: f"/gpu:{n.name}")
     assert [n.name for n in copies] == ["r1/a", "r1/b"]
     assert copies[0].inputs == ("shared:1", "^outside")
     assert copies[1].inputs == ("r1/a", "r1/a:2", "^r1/a", "shared")
