@@ -27,12 +27,12 @@ from harness.planned_target import (
     Planned,
     PlannedTarget,
     Verified,
+    capture_and_plan,
     gpus_of_workers,
     is_baseline,
     refuse_what_workers_lack,
     require_last_batch,
     shape_of,
-    study,
     verify_on_workers,
 )
 from harness.provision.failures import USER_ERROR
@@ -244,7 +244,7 @@ def verify(request: VerifyRequest) -> Verified:
     if request.restore is not None:
         require(request.restore)
     n_steps, status = request.steps, StatusLine(live=request.live)
-    with study(
+    with capture_and_plan(
         request.target,
         n_batches=n_steps,
         restore=request.restore,
@@ -290,7 +290,7 @@ def plan(request: PlanRequest) -> Planned:
     Raises:
         UsageError: the target cannot be used. CaseError: it could not be captured.
     """
-    with study(
+    with capture_and_plan(
         request.target, timeouts=request.timeouts, n_batches=1, status=StatusLine(live=request.live)
     ) as opened:
         if request.slice is None:
@@ -312,7 +312,7 @@ def transform(request: TransformRequest) -> Transformation:
             field="strategy",
         )
     status = StatusLine(live=request.live)
-    with study(request.target, timeouts=request.timeouts, n_batches=1, status=status) as opened:
+    with capture_and_plan(request.target, timeouts=request.timeouts, n_batches=1, status=status) as opened:
         wanted = Wanted(
             graphdef=None if request.graphdef is None else request.graphdef.absolute(),
             stages=None if request.stages is None else request.stages.absolute(),

@@ -81,7 +81,7 @@ def _case(target: Target) -> Case:
 
 
 @contextmanager
-def study(
+def capture_and_plan(
     target: Target,
     *,
     n_batches: int,

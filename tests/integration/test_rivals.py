@@ -14,7 +14,7 @@ from watched_run import records, watched
 
 from harness.experiment.references import parse_strategy, parse_workload
 from harness.measure.timeouts import USUAL
-from harness.planned_target import PlannedTarget, study
+from harness.planned_target import PlannedTarget, capture_and_plan
 from harness.provision.protocols import ProcessSet
 from harness.requests import Target
 from harness.verification.checks import first_steps
@@ -204,7 +204,10 @@ def test_the_check_finds_a_rival_that_computes_something_else(
         workers=1,
         replicas=2,
     )
-    with study(target, n_batches=2, timeouts=USUAL) as opened, processes_of(opened, break_it) as processes:
+    with (
+        capture_and_plan(target, n_batches=2, timeouts=USUAL) as opened,
+        processes_of(opened, break_it) as processes,
+    ):
         outcome = first_steps(processes, 2)
         verdict = opened.reference(2).judge(outcome)
     assert verdict.equivalent is (break_it is None)
@@ -224,7 +227,10 @@ def test_a_lone_worker_with_a_server_computes_what_the_reference_does(
         workers=1,
         replicas=1,
     )
-    with study(target, n_batches=2, timeouts=USUAL) as opened, processes_of(opened, break_it) as processes:
+    with (
+        capture_and_plan(target, n_batches=2, timeouts=USUAL) as opened,
+        processes_of(opened, break_it) as processes,
+    ):
         outcome = first_steps(processes, 2)
         verdict = opened.reference(2).judge(outcome)
     assert verdict.equivalent is (break_it is None)
@@ -241,7 +247,10 @@ def test_every_worker_takes_its_own_share_of_each_batch_in_turn(
         workers=2,
         replicas=1,
     )
-    with study(target, n_batches=3, timeouts=USUAL) as opened, processes_of(opened, None) as processes:
+    with (
+        capture_and_plan(target, n_batches=3, timeouts=USUAL) as opened,
+        processes_of(opened, None) as processes,
+    ):
         losses, workers = processes.call_one(0, probe_jobs.closures, (10,), timeout_s=120)
     for worker in range(2):
         own = [loss for loss, by in zip(losses, workers, strict=True) if by == worker]

@@ -16,7 +16,7 @@ from rival_processes import make_ready, started
 from harness.errors import CaseError
 from harness.experiment.references import parse_strategy, parse_workload
 from harness.measure.timeouts import USUAL
-from harness.planned_target import PlannedTarget, study
+from harness.planned_target import PlannedTarget, capture_and_plan
 from harness.provision.protocols import ProcessSet
 from harness.requests import Target
 from harness.verification.checks import first_steps
@@ -54,7 +54,7 @@ def opened_study(strategy: str, workload: str = "digits-mlp:units=16") -> Iterat
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent))
-        with study(target, n_batches=4, timeouts=USUAL) as opened:
+        with capture_and_plan(target, n_batches=4, timeouts=USUAL) as opened:
             yield opened
 
 

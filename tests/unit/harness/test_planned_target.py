@@ -105,12 +105,12 @@ TARGET = Target(
 
 
 @contextmanager
-def study(target: Target, **_: object) -> Iterator[SimpleNamespace]:
+def capture_and_plan(target: Target, **_: object) -> Iterator[SimpleNamespace]:
     yield SimpleNamespace(plan=PLAN, capture=SimpleNamespace(summary=WIDE))
 
 
 def test_a_plan_is_costed_on_the_slice_that_was_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "study", study)
+    monkeypatch.setattr(pipeline, "capture_and_plan", capture_and_plan)
     plan_request = PlanRequest(target=TARGET, slice=parse_slice("v4:2x2x1"))
     cost = pipeline.plan(plan_request).slice_cost
     assert cost is not None

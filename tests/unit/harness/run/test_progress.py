@@ -389,13 +389,13 @@ def test_who_waits_for_a_command_is_told(
     live: bool,
 ) -> None:
     @contextmanager
-    def study(target: Target, *, status: StatusLine, **_: object) -> Iterator[SimpleNamespace]:
+    def capture_and_plan(target: Target, *, status: StatusLine, **_: object) -> Iterator[SimpleNamespace]:
         with status.doing(f"capturing {target.workload}"):
             pass
         yield answering()
 
     watch(monkeypatch)
-    monkeypatch.setattr(pipeline, "study", study)
+    monkeypatch.setattr(pipeline, "capture_and_plan", capture_and_plan)
     ask(live)
     lines = capsys.readouterr().err
     assert ("capturing wide-mlp" in lines) is live
