@@ -35,13 +35,13 @@ class ActorHandle(Protocol):
     unreachable: _RemoteMethod
 
 
-def start_actor(seat: WorkerSetup, options: StartOptions, hosts: Hosts, worker: int) -> ActorHandle:
+def start_actor(setup: WorkerSetup, options: StartOptions, hosts: Hosts, worker: int) -> ActorHandle:
     """Request the actor of one worker on its host; it imports in the meantime."""
     remote = ray.remote(Worker).options(
         max_concurrency=_CONCURRENT_CALLS,
         max_restarts=0,
         max_task_retries=0,
-        **seat.resources,
+        **setup.resources,
         **hosts.options(worker),
     )
     handle: ActorHandle = remote.remote(
@@ -49,10 +49,10 @@ def start_actor(seat: WorkerSetup, options: StartOptions, hosts: Hosts, worker: 
         preload_s=options.preload_s,
         fork_s=options.fork_s,
         cores=hosts.cores(worker),
-        environment=dict(seat.environment),
-        log_path=str(seat.remote_log or seat.log.absolute()),
-        folder=None if seat.folder is None else str(seat.folder),
-        has_probe=seat.has_probe,
+        environment=dict(setup.environment),
+        log_path=str(setup.remote_log or setup.log.absolute()),
+        folder=None if setup.folder is None else str(setup.folder),
+        has_probe=setup.has_probe,
     )
     return handle
 

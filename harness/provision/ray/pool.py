@@ -66,7 +66,7 @@ class RayCluster:
         self._probe_ports: dict[int, int] = {}
         self._links: Limits = ()
         self._actors = {
-            worker: start_actor(seat, options, hosts, worker) for worker, seat in enumerate(self._setups)
+            worker: start_actor(setup, options, hosts, worker) for worker, setup in enumerate(self._setups)
         }
 
     def facts(self) -> ClusterFacts:
@@ -178,9 +178,9 @@ class RayCluster:
         if isinstance(reply, WorkerFacts):
             return reply
         self._files.download(len(self._actors))
-        seat = self._setups[worker]
+        setup = self._setups[worker]
         # A failed host was to write the worker's own log, which is thus missing.
-        log = seat.host_log or seat.log if isinstance(reply, Died) and not seat.log.exists() else seat.log
+        log = setup.host_log or setup.log if isinstance(reply, Died) and not setup.log.exists() else setup.log
         waited_s = time.monotonic() - self._asked_s[worker]
         raise failure_of(
             reply, Awaited(worker=worker, what="its start", waited_s=waited_s, log=log, stage="provision")

@@ -359,7 +359,7 @@ def answering(*, draws: bool = False) -> SimpleNamespace:
 
 @pytest.mark.parametrize("draws", [False, True])
 def test_verify_says_how_random_numbers_are_compared(monkeypatch: pytest.MonkeyPatch, draws: bool) -> None:
-    monkeypatch.setattr(pipeline, "study", lambda *_, **__: nullcontext(answering(draws=draws)))
+    monkeypatch.setattr(pipeline, "capture_and_plan", lambda *_, **__: nullcontext(answering(draws=draws)))
     verified = pipeline.verify(VerifyRequest(target=TARGET))
     assert [note.startswith("the step draws random numbers") for note in verified.verification.notes] == (
         [True] if draws else []

@@ -216,9 +216,9 @@ def test_a_container_that_ends_early_is_told_of_with_its_own_log(
     own = tmp_path / "fork-server-0.log"
     if has_own:
         own.write_text("imported\n")
-    seat = WorkerSetup(resources={}, environment={}, log=own, host_log=log)
+    setup = WorkerSetup(resources={}, environment={}, log=own, host_log=log)
     cluster = RayCluster(
-        [seat],
+        [setup],
         hosts=cast("Hosts", _EndedHosts()),
         scratch=tmp_path,
         facts=ClusterFacts,
