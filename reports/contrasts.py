@@ -52,7 +52,7 @@ class Contrasts:
                 rate_ratio(
                     self.usable.get(first, ()),
                     self.usable.get(second, ()),
-                    times=self.price_of(second) / self.price_of(first),
+                    times=self.prices.get(second, 1.0) / self.prices.get(first, 1.0),
                 )
                 if turned is None
                 else turned.inverse()
@@ -69,10 +69,6 @@ class Contrasts:
             # With equal prices, ratios are those of the rates.
             return self
         return Contrasts({name: self.usable.get(name, ()) for name in prices}, prices)
-
-    def price_of(self, name: str) -> float:
-        """Price by which a rate is divided, or 1."""
-        return self.prices.get(name, 1.0)
 
     def p_of(self, first: str, second: str) -> float | None:
         """Adjusted p of two strategies being equal; None without a test."""

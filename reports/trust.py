@@ -11,12 +11,7 @@ from reports.recommendation.phrases import often
 from reports.rows.report import Comparison, LeftOut, Trust, TrustLevel
 from reports.shapes import strategy_label
 
-_WORDS: Mapping[TrustLevel, str] = {
-    "red": "Problems",
-    "amber": "Caution",
-    "grey": "Unknown",
-    "green": "Good",
-}
+_WORDS: Mapping[TrustLevel, str] = {"red": "Problems", "amber": "Caution", "grey": "Unknown", "green": "Good"}
 """Level → its word, the gravest first."""
 _LEVELS: Mapping[Status, TrustLevel] = {"failed": "red", "implausible": "red", "skipped": "amber"}
 _MOST_NAMED = 3
@@ -60,11 +55,7 @@ def _broken(records: Sequence[Record], left_out: Iterable[LeftOut]) -> Iterator[
 def _named(status: Status, records: Sequence[Record]) -> str:
     """Strategies with repeats of a status, as in `ps failed in 4 of 4 repeats`."""
     n_repeats = Counter(map(strategy_label, records))
-    counts = Counter(
-        strategy_label(record)
-        for record in records
-        if record.status == status and not record.is_broken_by_faults
-    )
+    counts = Counter(strategy_label(r) for r in records if r.status == status and not r.is_broken_by_faults)
     verb = "failed" if status == "failed" else f"was {status}"
     named = [f"{name} {verb} in {n} of {n_repeats[name]} repeats" for name, n in counts.most_common()]
     more = len(named) - _MOST_NAMED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from reports.charts.comparison import rate_text
 from reports.charts.specification import Axis, Event, Line, LineChart, Point, PointChart
@@ -28,7 +28,7 @@ def scaling(curves: Scaling) -> LineChart:
 
 def link_sensitivity(curves: LinkSensitivity) -> LineChart | None:
     """Rate over the rate of links; None with fewer than two limited ones, which a table shows as well."""
-    rates = sorted({mbit for line in curves.lines for mbit in _limited(line)})
+    rates = sorted({mbit for line in curves.lines for mbit, _ in _limited(line)})
     if len(rates) < 2:
         return None
     return LineChart(
@@ -48,15 +48,26 @@ def link_sensitivity(curves: LinkSensitivity) -> LineChart | None:
     )
 
 
-def _scaling_line(line: ScalingLine, color: int) -> Line:
+def _line(name: str, color: int, points: Sequence[tuple[float, Estimate]], tips: Iterable[str]) -> Line:
+    known = [(x, rate.interval) for x, rate in points if rate.interval is not None]
     return Line(
-        key=line.strategy,
-        name=line.strategy,
+        key=name,
+        name=name,
         color=color,
-        points=tuple((float(point.n_devices), point.rate.value) for point in line.points),
-        tips=tuple(_scaling_tip(line, point) for point in line.points),
-        intervals=_intervals([(float(point.n_devices), point.rate) for point in line.points]),
+        points=tuple((x, rate.value) for x, rate in points),
+        tips=tuple(tips),
+        # A logarithmic axis has no place for other limits.
+        intervals=tuple(
+            (x, limits.low, limits.high)
+            for x, limits in known
+            if limits.low > 0 and math.isfinite(limits.high)
+        ),
     )
+
+
+def _scaling_line(line: ScalingLine, color: int) -> Line:
+    points = [(float(point.n_devices), point.rate) for point in line.points]
+    return _line(line.strategy, color, points, (_scaling_tip(line, point) for point in line.points))
 
 
 def _scaling_tip(line: ScalingLine, point: ScalingPoint) -> str:
@@ -83,28 +94,14 @@ def _perfect(lines: Sequence[ScalingLine], sizes: Sequence[float]) -> tuple[Line
     )
 
 
-def _limited(line: LinkLine) -> list[float]:
-    return [point.requested_mbit for point in line.points if point.requested_mbit is not None]
+def _limited(line: LinkLine) -> list[tuple[float, Estimate]]:
+    return [(point.requested_mbit, point.rate) for point in line.points if point.requested_mbit is not None]
 
 
 def _link_line(line: LinkLine, color: int) -> Line:
-    points = [(point.requested_mbit, point.rate) for point in line.points if point.requested_mbit is not None]
-    return Line(
-        key=line.strategy,
-        name=line.strategy,
-        color=color,
-        points=tuple((mbit, rate.value) for mbit, rate in points),
-        tips=tuple(f"{line.strategy} at {link_rate(mbit)}: {rate_text(rate)}" for mbit, rate in points),
-        intervals=_intervals(points),
-    )
-
-
-def _intervals(points: Sequence[tuple[float, Estimate]]) -> tuple[tuple[float, float, float], ...]:
-    known = [(x, rate.interval) for x, rate in points if rate.interval is not None]
-    # On a logarithmic axis there is no place for others.
-    return tuple(
-        (x, limits.low, limits.high) for x, limits in known if limits.low > 0 and math.isfinite(limits.high)
-    )
+    points = _limited(line)
+    tips = (f"{line.strategy} at {link_rate(mbit)}: {rate_text(rate)}" for mbit, rate in points)
+    return _line(line.strategy, color, points, tips)
 
 
 def fault_front(matrix: FaultMatrix) -> PointChart | None:

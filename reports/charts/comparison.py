@@ -20,7 +20,7 @@ from reports.charts.specification import (
 )
 from reports.load import MAX_SHOWN_REPEATS
 from reports.marks import why_unranked
-from reports.quantities import byte_count, interval_of, limits, plain, seconds, spread_of, times
+from reports.quantities import MISSING, byte_count, evidence, interval_of, plain, seconds, spread_of, times
 from reports.rows.report import Comparison, LossCurve
 from reports.rows.row import Row, TimeSplit
 from reports.statistics import Estimate, Mean
@@ -71,12 +71,10 @@ def _ranking_lane(row: Row) -> Lane:
 
 def standing(row: Row) -> tuple[str, str]:
     """Ratio of a row to the baseline, and its interval and n."""
-    if row.status != "ok":
-        return row.status, f"n={row.n}"
-    if row.is_baseline:
-        return "baseline", f"n={row.n}"
-    interval = limits(row.ratio.interval) if row.ratio else ""
-    return times(row.ratio.value if row.ratio else None), f"{interval or 'no CI'}, n={row.n}"
+    if row.status == "ok" and row.ratio and not row.is_baseline:
+        return times(row.ratio.value), evidence(row.ratio)
+    value = row.status if row.status != "ok" else "baseline" if row.is_baseline else MISSING
+    return value, f"n = {row.n}"
 
 
 def rate_text(rate: Estimate | None) -> str:

@@ -13,7 +13,7 @@ from importlib import resources
 from typing import Literal
 
 from reports.charts.specification import BarChart, Chart, Line, LineChart, PointChart
-from reports.marks import FORMS
+from reports.marks import FORMS, mark_text
 from reports.quantities import MISSING
 
 # Each uses what is in those before it.
@@ -25,7 +25,7 @@ _FAR = 1e300
 _PLACES = ("points", "intervals")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LegendEntry:
     """Meaning of a form in a colour of the style sheet."""
 
@@ -34,34 +34,29 @@ class LegendEntry:
     text: str
 
 
-def _bar(color: str, text: str) -> LegendEntry:
-    return LegendEntry(form="bar", color=color, text=text)
-
-
-def _outline(color: str, text: str) -> LegendEntry:
-    return LegendEntry(form="outline", color=color, text=text)
-
-
 _MARKS: dict[str, LegendEntry] = {
-    kind: (_outline if form.is_outlined else _bar)(form.color, f"{form.symbol} {form.word}")
+    kind: LegendEntry("outline" if form.is_outlined else "bar", form.color, mark_text(kind))
     for kind, form in FORMS.items()
 }
 # One device needs no entry of its own in a legend; implausible figures are a status and no mark.
-_MARKS |= {"reference": _MARKS["equivalent"], "implausible": _outline("red", f"{MISSING} implausible")}
+_MARKS |= {
+    "reference": _MARKS["equivalent"],
+    "implausible": LegendEntry("outline", "red", f"{MISSING} implausible"),
+}
 KINDS: dict[str, LegendEntry] = _MARKS | {
-    "payload": _bar("grey", "payload (predicted)"),
-    "tcp": _bar("blue", "TCP (measured)"),
-    "interface": _bar("sky", "interface (measured)"),
-    "compute": _bar("blue", "computing"),
-    "transfer": _bar("amber", "transfer"),
-    "host": _bar("vermilion", "host: launching kernels or running operations"),
-    "wait": _bar("purple", "waiting for workers"),
-    "rest": _bar("grey", "rest"),
-    "resident": _bar("sky", "peak memory of the largest worker"),
-    "variables": _bar("blue", "variables and slots"),
+    "payload": LegendEntry("bar", "grey", "payload (predicted)"),
+    "tcp": LegendEntry("bar", "blue", "TCP (measured)"),
+    "interface": LegendEntry("bar", "sky", "interface (measured)"),
+    "compute": LegendEntry("bar", "blue", "computing"),
+    "transfer": LegendEntry("bar", "amber", "transfer"),
+    "host": LegendEntry("bar", "vermilion", "host: launching kernels or running operations"),
+    "wait": LegendEntry("bar", "purple", "waiting for workers"),
+    "rest": LegendEntry("bar", "grey", "rest"),
+    "resident": LegendEntry("bar", "sky", "peak memory of the largest worker"),
+    "variables": LegendEntry("bar", "blue", "variables and slots"),
 }
 """Kind of a bar → its form, colour and meaning."""
-_INTERVAL = LegendEntry(form="interval", color="ink", text="95 % confidence interval")
+_INTERVAL = LegendEntry("interval", "ink", "95 % confidence interval")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,17 +104,17 @@ def _entries(chart: Chart) -> Iterator[LegendEntry]:
     elif isinstance(chart, PointChart):
         kinds = {point.kind for point in chart.points}
         if "front" in kinds:
-            yield LegendEntry(form="diamond", color="blue", text=chart.front)
+            yield LegendEntry("diamond", "blue", chart.front)
         if "behind" in kinds:
-            yield LegendEntry(form="dot", color="amber", text=chart.behind)
+            yield LegendEntry("dot", "amber", chart.behind)
     elif isinstance(chart, LineChart):
         if any(line.intervals for line in chart.lines):
             yield _INTERVAL
     else:
-        yield LegendEntry(form="dot", color="blue", text="timed step of the slowest worker")
+        yield LegendEntry("dot", "blue", "timed step of the slowest worker")
         if any(repeat.n_warmup for lane in chart.lanes for repeat in lane.repeats):
-            yield LegendEntry(form="dot", color="amber", text="warm-up step, in no figure")
-        yield LegendEntry(form="median", color="ink", text="median of the repeat")
+            yield LegendEntry("dot", "amber", "warm-up step, in no figure")
+        yield LegendEntry("median", "ink", "median of the repeat")
 
 
 def as_data(chart: Chart) -> dict[str, object]:

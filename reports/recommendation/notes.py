@@ -10,7 +10,7 @@ from harness.records.comparison import PairedRatios, trimmed_mean
 from harness.records.conditions import AS_WRITTEN
 from harness.records.costs import LONG_PREPARATION_S, ObserverEffect
 from harness.records.record import Record
-from reports.quantities import digits, limits, link_rate, times
+from reports.quantities import digits, evidence, link_rate, times
 from reports.recommendation.machine_notes import setting_notes, stability_notes, unknown_gpu_notes
 from reports.recommendation.phrases import NOTES, by_gravity, note
 from reports.rows.report import Note
@@ -232,8 +232,7 @@ def twin_notes(rows: Sequence[Row], cases: Mapping[str, list[Record]]) -> list[N
     for row in rows:
         if not cases[row.strategy][0].is_twin or row.ratio is None:
             continue
-        inside = limits(row.ratio.interval)
-        ratio = f"{times(row.ratio.value)} ({inside})" if inside else times(row.ratio.value)
+        ratio = f"{times(row.ratio.value)} ({evidence(row.ratio)})"
         differs = row.ratio.interval is not None and not row.ratio.interval.contains(1.0)
         notes.append(note("self-differs" if differs else "self", row.strategy, ratio=ratio))
     return notes

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from reports.marks import mark_text, mark_words, why_unranked
 from reports.quantities import (
@@ -45,9 +46,8 @@ def speed_table(comparison: Comparison) -> Table:
         *([usual_name] if any(row.usual_name for row in comparison.rows) else []),
         _column("rank", 1, _rank_cell),
         _words("correct", 2, lambda row: Cell(text=mark_words(row))),
-        _Column(heading=Heading(name=against, key="ratio"), place=4, cell=ratio_cell),
+        _column(against, 4, ratio_cell, key="ratio"),
         _column("n", 5, _repeats_cell),
-        _words("status", 7, lambda row: Cell(text=row.status)),
     )
 
 
@@ -187,12 +187,13 @@ def _cell_of(cell: Callable[[object], Cell], part: str) -> Callable[[Row], Cell]
     return (lambda row: cell(getattr(row, part))) if part else cell
 
 
-def _column(name: str, place: int, cell: Callable[[Row], Cell]) -> _Column:
-    return _Column(heading=Heading(name=name), place=place, cell=cell)
+def _column(
+    name: str, place: int, cell: Callable[[Row], Cell], *, key: str = "", numeric: bool = True
+) -> _Column:
+    return _Column(heading=Heading(name=name, key=key, numeric=numeric), place=place, cell=cell)
 
 
-def _words(name: str, place: int, cell: Callable[[Row], Cell]) -> _Column:
-    return _Column(heading=Heading(name=name, numeric=False), place=place, cell=cell)
+_words = partial(_column, numeric=False)
 
 
 def _rank_cell(row: Row) -> Cell:

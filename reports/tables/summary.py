@@ -61,7 +61,7 @@ def _winner_cell(comparison: Comparison) -> Cell:
     names = ", ".join(comparison.verdict.leaders)
     match comparison.verdict.kind:
         case "clear":
-            return Cell(text=names)
+            return Cell(text=names, note=comparison.verdict.label.partition(" (")[2].rstrip(")"))
         case "together":
             return Cell(text=f"tie: {names}", note="no significant difference")
         case "no-interval":

@@ -4,7 +4,7 @@ const besides = (lane) => [marked(lane, 28), [valued(lane), ...noted(lane, 36)]]
 // Lines of the labels above a lane on a narrow page. The last one is shared by both, if there is room.
 const aboves = (lane) => {
   const lines = [...marked(lane, 40), ...noted(lane, 46)];
-  const isLong = [...(lane.remark || lane.name)].length > (lane.remark ? 26 : 20);
+  const isLong = [...(lane.remark || lane.name)].length > (lane.remark ? 24 : 17);
   return [valued(lane) && isLong ? [...lines, ""] : lines, [valued(lane)]];
 };
 
