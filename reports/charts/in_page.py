@@ -79,7 +79,7 @@ class PageCharts:
     data: dict[str, object] = field(default_factory=dict)
 
     def add(self, id: str, chart: Chart | None) -> PageChart | None:  # noqa: A002 - it is the element's id
-        """Keep a chart's data for the script; None where there is no chart."""
+        """Keep a chart's data for the script; None without a chart."""
         if chart is None:
             return None
         self.data[id] = as_data(chart)

@@ -14,7 +14,6 @@ from harness.canonical import field_names, json_value
 from reports.rows.figure import Figure, at
 from reports.rows.report import Comparison, Report
 from reports.rows.row import Row, all_figures
-from reports.statistics import Mean
 
 SCHEMA = 1
 _FORMULA_STARTS = tuple("=+-@|%")
@@ -71,10 +70,9 @@ def to_csv(report: Report) -> str:
 
 def _columns() -> dict[str, _Reader]:
     order = _ORDER.split()
-    # What nothing else reads is a field of the comparison.
     fields = field_names(Comparison)
     columns: dict[str, _Reader] = {name: _of_comparison(name) for name in order if name in fields}
-    columns |= _OF_COMPARISONS | _OF_MARKS_AND_PROBLEMS
+    columns |= _NO_FIGURES
     for part, figure in all_figures():
         if figure.csv:
             columns.update(_figure_columns(part, figure))
@@ -133,20 +131,14 @@ def _variable_bytes(comparison: Comparison, row: Row) -> int | None:
     return max((n_bytes for n_bytes in of_workers if n_bytes is not None), default=None)
 
 
-def _mean(mean: Mean | None) -> float | None:
-    return None if mean is None else mean.value
-
-
-_OF_COMPARISONS: dict[str, _Reader] = {
+_NO_FIGURES: dict[str, _Reader] = {
     "scenario": lambda comparison, _: comparison.scenario or None,
     "link_measured_mbit": _of_comparison("link_measured_mbit.value"),
     "on_front": _on_front,
     "variable_bytes": _variable_bytes,
     "replicas_on_gpus": lambda comparison, _: "+".join(map(str, comparison.replicas_on_gpus)) or None,
-}
-_OF_MARKS_AND_PROBLEMS: dict[str, _Reader] = {
     "ratio_p": _of_row(at("ratio.p_value")),
-    "accuracy": _of_row(lambda row: _mean(row.metrics.get("accuracy"))),
+    "accuracy": _of_row(lambda row: at("value")(row.metrics.get("accuracy"))),
     "mark": _of_row(at("mark.kind")),
     "max_update_error": _of_row(at("mark.max_update_error")),
     "tolerance": _of_row(at("mark.tolerance")),

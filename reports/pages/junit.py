@@ -1,4 +1,4 @@
-"""JUnit XML: each strategy of a comparison as a test, for whoever collects results of tests."""
+"""JUnit XML: each strategy of a comparison as a test."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from reports.rows.report import Comparison, Report
 from reports.rows.row import Row
 
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 has no way to say (section 2.2)."""
+"""Characters that XML 1.0 excludes (section 2.2)."""
 _WRONG = ("not-equivalent", "beyond-bound")
 
 
 def to_junit(report: Report) -> str:
-    """A suite for each comparison: failed where a strategy failed or computes something else, else passed.
+    """Suite for each comparison; a test fails if its strategy failed or is not equivalent.
 
-    A test's time is that of its median step. A control passes by failing the check, and has a property that
-    says so.
+    A test's time is that of its median step. A control passes, with a property that names it.
     """
-    suites = ET.Element("testsuites", name=_sayable(report.title))
+    suites = ET.Element("testsuites", name=_xml_text(report.title))
     for comparison in report.comparisons:
         suites.append(_suite(comparison, names_run=len(report.origins) > 1))
     ET.indent(suites)
@@ -29,9 +28,9 @@ def to_junit(report: Report) -> str:
 
 
 def _suite(comparison: Comparison, *, names_run: bool) -> ET.Element:
-    # Whoever collects results takes tests of one name for the same test.
+    # Collectors merge tests of one name.
     run = f" · run {comparison.run}" if names_run else ""
-    where = _sayable(f"{comparison.workload} · {comparison.shape}{run}")
+    where = _xml_text(f"{comparison.workload} · {comparison.shape}{run}")
     cases = [_case(comparison, row, where) for row in comparison.rows]
     suite = ET.Element(
         "testsuite",
@@ -44,27 +43,27 @@ def _suite(comparison: Comparison, *, names_run: bool) -> ET.Element:
     suite.extend(cases)
     output = ET.SubElement(suite, "system-out")
     verdict = comparison.verdict
-    output.text = _sayable("\n".join((verdict.headline, *verdict.details, *comparison.notes)))
+    output.text = _xml_text("\n".join((verdict.headline, *verdict.details, *comparison.notes)))
     return suite
 
 
 def _case(comparison: Comparison, row: Row, where: str) -> ET.Element:
-    case = ET.Element("testcase", classname=where, name=_sayable(row.strategy), time=_time(row))
+    case = ET.Element("testcase", classname=where, name=_xml_text(row.strategy), time=_time(row))
     problem = row.problems[0] if row.problems else None
     if row.mark.kind == "control":
         properties = ET.SubElement(case, "properties")
-        ET.SubElement(properties, "property", name="control", value=_sayable(row.mark.explanation))
+        ET.SubElement(properties, "property", name="control", value=_xml_text(row.mark.explanation))
     if row.status == "skipped":
-        ET.SubElement(case, "skipped", message=_sayable(problem.message if problem else "skipped"))
+        ET.SubElement(case, "skipped", message=_xml_text(problem.message if problem else "skipped"))
     elif row.status != "ok":
-        kind = _sayable(problem.type if problem else row.status)
+        kind = _xml_text(problem.type if problem else row.status)
         message = problem.message if problem else row.status
-        ET.SubElement(case, "error", type=kind, message=_sayable(message))
+        ET.SubElement(case, "error", type=kind, message=_xml_text(message))
     elif row.mark.kind in _WRONG:
-        ET.SubElement(case, "failure", type=row.mark.kind, message=_sayable(row.mark.explanation))
+        ET.SubElement(case, "failure", type=row.mark.kind, message=_xml_text(row.mark.explanation))
     if row.rate is not None:
         output = ET.SubElement(case, "system-out")
-        output.text = _sayable("\n".join(_figures(comparison, row)))
+        output.text = _xml_text("\n".join(_figures(comparison, row)))
     return case
 
 
@@ -84,5 +83,5 @@ def _time(row: Row) -> str:
     return f"{row.p50_s.value:.9f}" if row.p50_s is not None else "0"
 
 
-def _sayable(text: str) -> str:
+def _xml_text(text: str) -> str:
     return _NO_XML.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)

@@ -18,8 +18,8 @@ _CODE = re.compile(r"`([^`]+)`")
 
 
 def prose(text: str) -> Markup:
-    """Text as markup, with what stands between backticks as code; a backtick without another stays."""
-    # With a group, splitting gives what is between matches and what is in them in turn.
+    """Text as markup, with code between backticks; a single backtick stays."""
+    # Odd parts are the groups of the matches.
     code = Markup("<code>{}</code>")
     parts = enumerate(_CODE.split(text))
     return Markup("").join(code.format(part) if i % 2 else part for i, part in parts)

@@ -53,9 +53,11 @@ NO_ANSWER: Final = {
 }
 
 # Answers for other goals.
-CHEAPEST: Final = "{leader} is cheapest: {cost}"
-CHEAPEST_TIED: Final = "{names} are tied for cheapest: {leader} {cost}"
-CHEAPEST_NO_INTERVAL: Final = "{leader} is cheapest by its mean: {cost}, no CI"
+CHEAPEST: Final = {
+    "clear": "{leader} is cheapest: {cost}",
+    "together": "{names} are tied for cheapest: {leader} {cost}",
+    "no-interval": "{leader} is cheapest by its mean: {cost}, no CI",
+}
 LEAST_NETWORK: Final = "{leader} sends least: {figure}{rate}"
 BYTES_TIED: Final = "{names} are tied for least traffic: {leader} {figure}{rate}"
 BYTES_BOUNDED: Final = "only an upper bound is known of {bounded}"

@@ -58,16 +58,12 @@ def verdict(
             strategies=advice.leaders,
             certain=advice.kind == "clear",
         )
-        others = (_cheapest(rows, contrasts), _least_network(rows, contrasts))
-        answers = (fastest, *(answer for answer in others if answer is not None))
-        # The strategy that sends least is named where it is not among the fastest.
-        further = tuple(
-            answer.text
-            for answer in answers
-            if answer.goal == "cheapest"
-            or (answer.goal == "network" and not set(answer.strategies) & set(advice.leaders))
-        )
-        advice = replace(advice, answers=answers, details=(*advice.details, *further))
+        cheapest, least = _cheapest(rows, contrasts), _least_network(rows, contrasts)
+        details = [*advice.details, *([cheapest.text] if cheapest else [])]
+        if least and not set(least.strategies) & set(advice.leaders):
+            details.append(least.text)
+        answers = tuple(answer for answer in (fastest, cheapest, least) if answer)
+        advice = replace(advice, answers=answers, details=tuple(details))
     return advice if goal == "fastest" else _towards(advice, goal)
 
 
@@ -75,28 +71,19 @@ def _towards(advice: Advice, goal: Goal) -> Advice:
     answer = next((answer for answer in advice.answers if answer.goal == goal), None)
     if answer is None:
         return replace(advice, details=(phrases.NO_ANSWER[goal], *advice.details))
-    kind: VerdictKind = "together" if len(answer.strategies) > 1 else "no-interval"
-    return replace(
-        advice,
-        kind="clear" if answer.certain else kind,
-        headline=_headline("clear" if answer.certain else kind, answer.text),
-        details=(
-            advice.answers[0].text,
-            *(detail for detail in advice.details if detail != answer.text),
-        ),
-        leaders=answer.strategies,
-        goal=goal,
+    uncertain: VerdictKind = "together" if len(answer.strategies) > 1 else "no-interval"
+    details = (advice.answers[0].text, *(detail for detail in advice.details if detail != answer.text))
+    towards = _advice(
+        "clear" if answer.certain else uncertain, answer.text, details=details, leaders=answer.strategies
     )
-
-
-def _headline(kind: VerdictKind, claim: str) -> str:
-    return f"{phrases.LABELS[kind]}: {claim}"
+    return replace(towards, goal=goal, answers=advice.answers)
 
 
 def _advice(
     kind: VerdictKind, claim: str, *, details: Sequence[str] = (), leaders: tuple[str, ...] = ()
 ) -> Advice:
-    return Advice(kind=kind, headline=_headline(kind, claim), details=tuple(details), leaders=leaders)
+    headline = f"{phrases.LABELS[kind]}: {claim}"
+    return Advice(kind=kind, headline=headline, details=tuple(details), leaders=leaders)
 
 
 def _under_faults(rows: Sequence[Row]) -> Advice:
@@ -232,7 +219,6 @@ def enough_repeats(figure: Ratio, *, n_tests: int = 1) -> int | None:
 
 def _cheapest(rows: Sequence[Row], contrasts: Contrasts) -> Answer | None:
     prices = {row.strategy: price for row in rows if (price := row.price_per_hour) and price > 0.0}
-    # Sorted by what rows are sorted by: equal prices leave their order as it is.
     priced = sorted(
         (row for row in rows if can_win(row) and row.strategy in prices and row.cost_per_million),
         key=lambda row: -_standing(row) / prices[row.strategy],
@@ -244,12 +230,7 @@ def _cheapest(rows: Sequence[Row], contrasts: Contrasts) -> Answer | None:
     cost = lead.leader.cost_per_million
     # Without a cost it would be none of these.
     assert cost is not None
-    phrase = {
-        "clear": phrases.CHEAPEST,
-        "together": phrases.CHEAPEST_TIED,
-        "no-interval": phrases.CHEAPEST_NO_INTERVAL,
-    }[lead.kind]
-    text = phrase.format(
+    text = phrases.CHEAPEST[lead.kind].format(
         leader=lead.leader.strategy,
         cost=f"{plain(cost.value)} per million examples ({spread_of(cost)})",
         names=_and(lead.strategies),

@@ -78,7 +78,7 @@ def link_table(sensitivity: LinkSensitivity) -> Table:
 
 
 def trade_off_table(comparison: Comparison) -> Table | None:
-    """Rate beside bytes of each strategy; None where there is nothing to weigh."""
+    """Rate and bytes of each strategy; None without a trade-off."""
     trade_off = comparison.curves.trade_off
     if trade_off is None:
         return None

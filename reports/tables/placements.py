@@ -52,7 +52,7 @@ def placement_table(row: Row) -> Table | None:
 
 
 def server_table(comparison: Comparison) -> Table | None:
-    """Bytes of variables and slots on each server, of many in sum; None where there are no servers."""
+    """Bytes of variables and slots on each server, summed beyond the first ones; None without servers."""
     served = [
         (row, row.placement)
         for row in comparison.rows
