@@ -27,7 +27,7 @@ class ComparedShape:
         tf32: `TF32` or `TF32 off`, empty on other devices than GPUs.
         scenario: name of the injected faults, empty without any.
         replicas_on_gpus: replicas on each GPU if some share one, otherwise empty.
-        cores, memory_bytes: of each worker, 0 if unknown.
+        cores, memory_bytes: resources of each worker, 0 if unknown.
         image: digest of the workers' image if the experiment has several, otherwise empty.
         swept: those of the last three that differ within the run; the shape's text names them.
     """

@@ -26,7 +26,7 @@ def trust_of(
 
     Args:
         records: all records of the report.
-        comparisons: of these records.
+        comparisons: all comparisons of these records.
         left_out: files and records that the report could not use.
     """
     reasons = [*_broken(records, left_out), *_load(records)]

@@ -131,7 +131,7 @@ def _plain(value: object, digits: int, x_digits: int) -> object:
     """Part of a specification as plain data.
 
     Args:
-        digits: of a number. x_digits: of a number along the horizontal axis of lines.
+        digits, x_digits: significant digits of a number, and of one along the horizontal axis of lines.
     """
     if isinstance(value, float):
         return _rounded((value,), digits)[0]

@@ -35,7 +35,7 @@ def table_markup(table: Table, name: str = "") -> Markup:
     """A table that scrolls sideways and can be sorted and filtered by the page's script.
 
     Args:
-        name: of the table in the page, for the script.
+        name: the table's name for the script.
     """
     caption = _escaped(table.caption)
     body = []

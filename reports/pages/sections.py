@@ -63,7 +63,7 @@ class Section:
     Attributes:
         key: ends the section's id in the page.
         texts: list above the charts.
-        charts: by the name that each has in the page.
+        charts: name in the page → chart.
         tables: Markdown has the first one.
         note: text in the legend of the first chart.
         drop: sections without one are not in Markdown.

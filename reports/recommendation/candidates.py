@@ -80,7 +80,7 @@ def ranks(rows: Sequence[Row], contrasts: Contrasts) -> dict[str, int]:
     """Rank of each candidate with an interval; ties with the head of a group share its rank.
 
     Args:
-        rows: in falling order of standing.
+        rows: all rows, in falling order of standing.
     """
     by_strategy: dict[str, int] = {}
     head: Row | None = None

@@ -44,8 +44,8 @@ def verdict(
     """Choose the strategy that serves a goal best among the correct ones.
 
     Args:
-        rows: of one workload and shape, in falling order of standing.
-        goal: of the headline; the fastest if no figure of the goal is known.
+        rows: all rows of one comparison, in falling order of standing.
+        goal: question of the headline; the fastest if no figure of the goal is known.
         has_faults: faults are injected into some workers.
     """
     if has_faults:
