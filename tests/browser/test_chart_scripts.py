@@ -153,6 +153,19 @@ def test_bars_have_the_colours_of_their_legend(scripts: Page) -> None:
         assert f"var(--{entry.color})" in {element.get(attribute) for element in root.iter()}
 
 
+@pytest.mark.parametrize("width", [WIDE_PX, NARROW_PX])
+def test_a_long_name_is_wrapped_and_not_cut(scripts: Page, width: int) -> None:
+    name = "compressed-all-reduce:compressor=top-k,ratio=0.01"
+    bars = (Bar(kind="tcp", end=1.0, tip=""),)
+    one = Lane(
+        key=name, name=name, mark="statistical", bars=bars, value="1.73×", remark="not ranked: control"
+    )
+    root = draw(scripts, BarChart(label="", axis=SECONDS, lanes=(one,)), width)
+    text = "".join("".join(element.text or "" for element in root.iter()).split())
+    assert name in text
+    assert "notranked:control" in text
+
+
 def test_bars_end_where_their_values_are(scripts: Page) -> None:
     chart = BarChart(
         label="", axis=Axis(name="", unit="number", high=4.0), lanes=(lane("a", 1.0), lane("b", 3.0))
