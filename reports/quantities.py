@@ -186,8 +186,8 @@ def table_of(
     """Cells under headings, the first column and those of words flush left.
 
     Args:
-        prose: headings of columns in which code stands between backticks.
-        keys: heading → the column's key, for those that have one.
+        prose: headings of columns with code between backticks.
+        keys: heading → key of the column, for columns with a key.
     """
     columns = tuple(
         Heading(

@@ -22,14 +22,15 @@ class ComparedShape:
     """Circumstances that compared strategies must share.
 
     Attributes:
-        precision: empty if steps compute as written, so that these come first.
-        xla: XLA compiled the steps.
+        precision: mixed precision; empty if steps compute as written, so that these are sorted first.
+        xla: True if XLA compiles the steps.
         tf32: `TF32` or `TF32 off`, empty on other devices than GPUs.
         scenario: name of the injected faults, empty without any.
         replicas_on_gpus: replicas on each GPU if some share one, otherwise empty.
         cores, memory_bytes: resources of each worker, 0 if unknown.
         image: digest of the workers' image if the experiment has several, otherwise empty.
-        swept: those of the last three that differ within the run; the shape's text names them.
+        swept: names of those of the last three fields that differ within the run; the shape's text names
+            them.
     """
 
     workload: str
@@ -71,7 +72,7 @@ def shape_of(record: Record, *, with_image: bool = False) -> ComparedShape:
     """Shape of a record by itself.
 
     Args:
-        with_image: the run has several images of workers.
+        with_image: True if the run has several images of workers.
     """
     params = {key: value for key, value in record.workload_params.items() if key != "batch_size"}
     method, image = record.method, record.provenance.image_digest if record.provenance else None

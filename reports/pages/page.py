@@ -56,7 +56,7 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
     """Report as one self-contained page, without network and with its own script only.
 
     Args:
-        in_run_folder: the page will lie in the run folder; link the traces there.
+        in_run_folder: True if the page will be in the run folder, so that it can link to traces there.
     """
     n_rows = sum(len(comparison.rows) for comparison in report.comparisons)
     charts = PageCharts()

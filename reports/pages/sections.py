@@ -46,9 +46,9 @@ class Drop:
     """Parts of a report that Markdown drops together if there is no room for them.
 
     Attributes:
-        order: lowest first.
-        words: the parts' name in the note on what is missing.
-        singly: drop only as many as necessary, from the end of the report.
+        order: position in the order of dropping, lowest first.
+        words: name of the parts in the note on missing parts.
+        singly: True to drop only as many as necessary, from the end of the report.
     """
 
     order: int
@@ -61,12 +61,12 @@ class Section:
     """Texts, charts and tables of a comparison under one title.
 
     Attributes:
-        key: ends the section's id in the page.
-        texts: list above the charts.
+        key: end of the section's id in the page.
+        texts: function that returns the lines above the charts.
         charts: name in the page → chart.
-        tables: Markdown has the first one.
-        note: text in the legend of the first chart.
-        drop: sections without one are not in Markdown.
+        tables: functions that make the tables; Markdown shows the first one.
+        note: function that returns a text for the legend of the first chart.
+        drop: order and name for dropping it from Markdown; None for sections that are not in Markdown.
     """
 
     key: str

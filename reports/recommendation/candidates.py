@@ -39,7 +39,8 @@ def lead_of(candidates: Sequence[Row], contrasts: Contrasts) -> Lead:
     """Leading row, and the rows that the repeats cannot distinguish from it.
 
     Args:
-        candidates: at least one, in falling order of what `contrasts` compares: rates, or examples per price.
+        candidates: at least one row, in descending order of the compared figure: rates, or examples per
+            price.
     """
     leader = candidates[0]
     if leader.rate is None or leader.rate.interval is None:
@@ -66,7 +67,7 @@ def rows_with_too_few(lead: Lead, contrasts: Contrasts) -> tuple[str, ...]:
     """Names, with n, of those level with the leader whose repeats are too few for a ratio to it.
 
     Args:
-        contrasts: those that the lead is of.
+        contrasts: contrasts from which `lead` was computed.
     """
     ratios = [(row, contrasts.of(lead.leader.strategy, row.strategy)) for row in lead.level]
     return tuple(

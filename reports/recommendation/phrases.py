@@ -202,7 +202,7 @@ def note(kind: str, *strategies: str, **values: object) -> Note:
     """Fill in the phrase of one kind of note.
 
     Args:
-        strategies: those that it concerns, which the phrase may name.
+        strategies: strategies concerned, which the phrase may name.
         values: other fields of phrase and remedy.
     """
     phrase, _, remedy = NOTES[kind].partition(" | ")

@@ -46,7 +46,7 @@ def verdict(
     Args:
         rows: all rows of one comparison, in falling order of standing.
         goal: question of the headline; the fastest if no figure of the goal is known.
-        has_faults: faults are injected into some workers.
+        has_faults: True if faults are injected into some workers.
     """
     if has_faults:
         return _under_faults(rows)
@@ -165,7 +165,7 @@ def tie_details(level: Sequence[Row], contrasts: Contrasts) -> list[str]:
     """Lines on tied strategies: the ratio of first to last, and of the nearly significant ones.
 
     Args:
-        level: at least two, in falling order of standing.
+        level: tied rows, at least two, fastest first.
     """
     leader, last = level[0].strategy, level[-1].strategy
     lines = []
@@ -286,7 +286,7 @@ def _outside(rows: Sequence[Row], leader: Row | None, contrasts: Contrasts) -> t
     """Lines on unranked rows with figures ahead of the leader's.
 
     Args:
-        leader: None if no row may win; all others are then named.
+        leader: leading row; None if no row may win, so that all others are named.
     """
     named: dict[str, list[str]] = {}
     for row in rows:
