@@ -1,4 +1,4 @@
-"""The command line: reads what a person asks, calls the pipeline, prints the answer."""
+"""The command line: reads arguments, calls the pipeline, prints the answer."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         if arguments is not None:
             raise
-        # Before signals are heard nothing has been started, so nothing must be stopped.
+        # Before handlers of signals are set, nothing has been started that would have to be stopped.
         if "--json" in sys.argv:
             os.write(1, _INTERRUPTED)
         os.write(2, b"stratbench: interrupted\n")

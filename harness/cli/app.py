@@ -14,7 +14,7 @@ from typing import Annotated, cast
 
 import typer
 
-# Before a user's file puts its folder first on the path, where another package of this name may stand.
+# Before a user's file puts its folder first on the path, where another package may have this name.
 import reports  # noqa: F401
 from harness.cli import output, process
 from harness.cli.commands import (
@@ -64,7 +64,7 @@ _COMMANDS: tuple[tuple[str, str, Callable[..., Answer], str], ...] = (
 )
 """Group, name, function and example of each command."""
 _PACKAGES = ("harness", "strategies", "workloads", "reports")
-# Typer has click under a private name, older ones depend on it: the base of its errors is reached this way.
+# Typer includes click under a private name, older versions depend on it; this finds the base of its errors.
 _CLICK_ERROR = cast(
     "type[typer.BadParameter]",
     next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"),
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        arguments: without the program's name; None for those of this process.
+        arguments: command line without the program's name; None for that of this process.
     Returns:
         The exit status; without arguments this process ends with it.
     """
@@ -118,7 +118,7 @@ def _status(caller: Caller) -> int:
     except SystemExit as error:
         if error.code != signal.SIGTERM:
             raise
-        # Ray answers a termination by an exit of its own.
+        # Ray's own handler of a termination exits.
         failure = _interrupted()
     except (KeyboardInterrupt, typer.Abort, Interrupted) as error:
         failure = _interrupted(str(error))
@@ -144,11 +144,11 @@ def _print_failure(failure: _Failure, *, as_json: bool) -> None:
 
 
 def _answer(caller: Caller) -> int:
-    # With --json, stdout holds one document: what a user's workload prints must not get into it.
+    # With --json, stdout contains one document, without the output of a user's workload.
     with contextlib.redirect_stdout(sys.stderr) if caller.as_json else contextlib.nullcontext():
         answer = _call(caller)
     if answer == EXIT_INTERRUPTED:
-        # Typer has turned Ctrl-C into a status of its own.
+        # Typer has turned Ctrl-C into its own exit status.
         raise KeyboardInterrupt
     if not isinstance(answer, Answer):
         # --help, which has printed already, or a requested exit.
@@ -191,7 +191,7 @@ def _app(command_name: str) -> typer.Typer:
         rich_markup_mode=None,
         context_settings=SETTINGS,
     )
-    # A callback keeps this a group of commands, and would stay one with a single command.
+    # With a callback, this is a group of commands, even with a single one.
     app.callback()(_group)
     for group, name, command, example in _COMMANDS:
         own = _with_file_options(command) if name == command_name == "run" else command
@@ -205,14 +205,14 @@ def _app(command_name: str) -> typer.Typer:
 def _nights() -> typer.Typer:
     nights = typer.Typer(cls=nightly.Nightly, rich_markup_mode=None, no_args_is_help=True)
     for name, command, example in nightly.COMMANDS:
-        # `serve` has no answer that could be a document.
+        # `serve` has no answer to print as a document.
         common = [option for option in OF_ALL_COMMANDS if name != "serve" or option.name != "json"]
         nights.command(name, cls=Command, epilog=f"Example: {example}")(with_options(command, common))
     return nights
 
 
 def _with_file_options(command: Callable[..., Answer]) -> Callable[..., Answer]:
-    # Other commands need not pay for the model of the experiment's file.
+    # Other commands do not import the model of the experiment file.
     from harness.cli.file_options import with_file_options
 
     return with_file_options(command)
@@ -279,5 +279,5 @@ def _command(arguments: Sequence[str]) -> str:
 
 
 def _is_ours(error: BaseException) -> bool:
-    # The base classes live in packages that the command may never have imported: their names decide.
+    # Compared by name, because the packages of the base classes may not have been imported.
     return any(kind.__module__.partition(".")[0] in _PACKAGES for kind in type(error).__mro__)

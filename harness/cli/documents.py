@@ -1,4 +1,4 @@
-"""The JSON of `verify`, `plan` and `transform`: the contract's names for what their answers hold."""
+"""JSON of `verify`, `plan` and `transform`, with the contract's names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORMER_PASS_NAMES: Mapping[str, str] = {
     "tcp-all-reduce": "transport-all-reduce",
     "compressed-tcp-all-reduce": "encoded-transport-all-reduce",
 }
-"""Pass → the name that it had until 0.1, which documents have beside it for one release."""
+"""Pass → its name until 0.1, which documents also have for one release."""
 
 
 def verify_document(answer: Verified) -> dict[str, object]:
@@ -109,7 +109,7 @@ def _limits(limits: Limits | None) -> dict[str, float | None]:
 
 
 def _slice_cost(cost: SliceCost) -> dict[str, object]:
-    """Cost of a plan on a TPU slice; null for a kind of collective that the plan lacks."""
+    """Cost of a plan on a TPU slice; None for kinds of collectives that the plan lacks."""
     generation, torus = cost.slice.generation, cost.slice.torus
     return {
         "accelerator": cost.slice.accelerator,

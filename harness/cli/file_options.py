@@ -1,4 +1,4 @@
-"""Options of `stratbench run` that set fields of the experiment file, as its model declares them."""
+"""Options of `stratbench run` for fields of the experiment file, as declared by its model."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _PANELS = {
     "measure": "Measurement",
     "checkpoint": "Checkpoints",
 }
-"""Section of the file → the group of its options in --help."""
+"""Section of the file → group of its options in --help."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileOption:
-    """An option, and the dotted path of the field that it sets.
+    """An option, and the dotted path of its field.
 
     Attributes:
-        default: value of the field where the file has none, None where it has no text worth showing.
+        default: text of the field's default; None if there is none to show.
     """
 
     path: str
@@ -71,7 +71,7 @@ class FileOption:
 
 
 def file_options(section: type[Section] = Experiment, above: str = "") -> Iterator[FileOption]:
-    """Options of the fields of a section and of those below it, in the order of the file."""
+    """Options of the fields of a section and its subsections, in the order of the file."""
     for name, field in section.model_fields.items():
         path = above + section.key_of(name)
         below = section_in(field.annotation)
@@ -100,7 +100,7 @@ def with_file_options(command: Callable[..., Answer]) -> Callable[..., Answer]:
 
 
 def values_of_options(context: typer.Context) -> Mapping[str, object]:
-    """Values that options of the command line set, by dotted path."""
+    """Dotted path → value given as an option."""
     values: Mapping[str, object] = context.meta[_VALUES]
     return values
 

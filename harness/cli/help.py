@@ -1,4 +1,4 @@
-"""Commands whose help lists commands and options in groups, with every summary in full."""
+"""Commands with grouped commands and options in --help, and complete summaries."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from typer._click import Parameter
 
 COMMON = "Every command"
-"""Group of the options that all commands have."""
+"""Group of the options common to all commands."""
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 Record = tuple[str, str]
 
 
 class Command(TyperCommand):
-    """A command with its options in groups, which refuses a value that a later one would silently replace."""
+    """Command with grouped options, which refuses a value that a later one would silently replace."""
 
-    # Typer has click, and the base of its contexts, under a private name.
+    # Typer includes click, and the base of its contexts, under a private name.
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Read the arguments.
 
         Raises:
-            UsageError: an option that has one value is given several.
+            UsageError: several values are given for an option with a single one.
         """
         *_, order = self.make_parser(ctx).parse_args(args=list(args))
         for parameter, n_given in Counter(order).items():
@@ -57,12 +57,12 @@ class Command(TyperCommand):
             else:
                 own = COMMON if parameter.name == "help" else "Options"
                 records.append((getattr(parameter, "rich_help_panel", None) or own, record))
-        # The sort is stable: groups stand as their first options do, the common one last.
+        # The sort is stable: groups are in the order of their first options, the common one last.
         _write_groups(formatter, sorted(records, key=lambda item: item[0] == COMMON))
 
 
 class CommandGroup(TyperGroup):
-    """Commands with the first line of their help in full, by group."""
+    """Commands by group, with the complete first line of their help."""
 
     def format_commands(self, ctx: Context, formatter: object) -> None:  # type: ignore[override]
         """Write the commands group by group."""

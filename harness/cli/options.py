@@ -1,4 +1,4 @@
-"""Options that several commands share, and the values they are read into."""
+"""Options that several commands share, and their values."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ TimeBudget = Annotated[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HistoryOptions:
-    """Options that all commands of `nightly` have: an experiment, and its nights in a history."""
+    """Options of all commands of `nightly`: an experiment, and its nights in a history."""
 
     experiment: ExperimentArgument
     store: Annotated[
@@ -187,12 +187,12 @@ def with_options(
     *,
     place: int | None = None,
 ) -> Callable[..., T]:
-    """The same command with further options, and one for each field of a parameter that is a dataclass.
+    """The command with further options, and one for each field of parameters that are dataclasses.
 
     Args:
         further: options; those that the command has itself are left out.
         receive: called with the context and the values of the further options, before the command.
-        place: of the first of these among the command's own; None for the end.
+        place: index of the first of these among the command's own; None for the end.
     """
     own = signature(command, eval_str=True)
     groups: dict[str, Any] = {
@@ -219,7 +219,7 @@ def with_options(
             arguments[name] = group(**{field.name: arguments.pop(field.name) for field in fields(group)})
         return command(**arguments)
 
-    # Typer reads the parameters and the help of what it is given.
+    # Typer reads parameters and help from the function.
     called.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {}
     called.__doc__ = command.__doc__
@@ -227,16 +227,16 @@ def with_options(
 
 
 def is_given(context: typer.Context, name: str) -> bool:
-    """True if an option stands on the command line, False if it has its default."""
+    """True if an option is given on the command line, False if it has its default."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
 def plan_reference(path: str, *, field: str = "plan") -> str:
-    """The path of a plan as a reference to a strategy.
+    """Reference to a strategy, for the path of a plan.
 
     Raises:
-        UsageError: it is no path of a JSON file.
+        UsageError: it is not the path of a JSON file.
     """
     if not path.endswith(".json") or ":" in path or "," in path:
         raise UsageError(

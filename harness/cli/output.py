@@ -1,4 +1,4 @@
-"""Answers of commands, for a person or a program: tables, one JSON document, one line for an error."""
+"""Output of commands: tables, one JSON document, one line for an error."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from harness.records.safe_text import plain
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """The answer of one command.
+    """Answer of a command.
 
     Args:
-        document: printed with --json; mappings, sequences and scalars.
-        show: prints the same for a person.
+        document: output with --json; mappings, sequences and scalars.
+        show: prints the same as text.
     """
 
     document: object
@@ -36,7 +36,7 @@ _GAP = 2
 
 
 def answer_in_lines(lines: Sequence[str], document: object, exit_status: int = EXIT_OK) -> Answer:
-    """An answer in lines for a person, and as a document for a program."""
+    """Answer with lines of text, and the same as a document."""
     return Answer(document=document, show=lambda: print_lines(lines), exit_status=exit_status)
 
 
@@ -48,15 +48,15 @@ def emit_json(document: object, *, stream: TextIO | None = None) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines to a person."""
+    """Print lines."""
     for line in lines:
         print_line(line)
 
 
 def print_line(line: str = "") -> None:
-    """Print one line to a person, indented by the spaces it begins with.
+    """Print one line; continuation lines have the same indentation.
 
-    On a terminal it breaks between words, so that paths stay whole.
+    On a terminal, it is broken between words, so that paths stay whole.
     """
     text = plain(line)
     if text:
@@ -66,13 +66,13 @@ def print_line(line: str = "") -> None:
 
 
 def print_text(text: str) -> None:
-    """Print text of our own making as it stands, with a newline at its end."""
+    """Print our own text unchanged, with a newline at its end."""
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
 
 def warn(line: str) -> None:
     """Print one line about the command itself, apart from its result."""
-    # Where nobody reads it or the disk of its log is full, the command's end says enough.
+    # If nobody reads it or the disk of its log is full, the command's exit status is enough.
     with contextlib.suppress(OSError):
         print(plain(line), file=sys.stderr)  # noqa: T201 - what a command says at its end
 
@@ -81,7 +81,7 @@ def table(headers: Row, rows: Sequence[Row], *, below: Sequence[str] = ()) -> No
     """Print a table; on a terminal, wide cells wrap except in the first column.
 
     Args:
-        below: an indented line below each row.
+        below: indented line below each row.
     """
     safe = [[plain(cell) for cell in row] for row in rows]
     if sys.stdout.isatty() and not below:
@@ -96,7 +96,7 @@ def table(headers: Row, rows: Sequence[Row], *, below: Sequence[str] = ()) -> No
 
 
 def _rich_table(headers: Row, rows: Sequence[Row]) -> None:
-    # rich costs 50 ms to import, which a pipe need not pay.
+    # Importing rich takes 50 ms, which a pipe does not need.
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -122,5 +122,5 @@ def _wrapped(text: str, indent: str) -> str:
 
 
 def number(value: object) -> str:
-    """Write a number of any size for a person; what is missing is a dash."""
+    """Format a number of any size; a missing one is a dash."""
     return f"{value:.3g}" if isinstance(value, int | float) else "-"

@@ -1,4 +1,4 @@
-"""Files that a person names for output: refused before anything is done, or written."""
+"""Output files named by the user, checked before anything is done."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.records.run_documents import is_of_run
 
 
 def output_file(path: Path, *, field: str) -> Path:
-    """Return a path of an output file that holds in every process; its folder is made when absent.
+    """Path of an output file that is valid in every process; its folder is created if needed.
 
     Args:
         field: option that names the file.
@@ -26,7 +26,7 @@ def output_file(path: Path, *, field: str) -> Path:
         if why is not None:
             raise OSError(0, why)
     if is_stream(path):
-        # /dev/stdout is a link to /proc/self/fd/1, which is another file in each process.
+        # /dev/stdout is a link to /proc/self/fd/1, a different file in each process.
         while path.is_symlink() and os.path.lexists(onward := path.parent / path.readlink()):
             path = onward
         return path.parent.resolve() / path.name
@@ -37,7 +37,7 @@ def require_no_records(path: Path, *, field: str) -> None:
     """Refuse a path of the records or documents of a run, or of a history of nights; links are followed.
 
     Raises:
-        UsageError: it is one.
+        UsageError: the path is one of these.
     """
     from reports.history.database import is_of_history
 
@@ -61,7 +61,7 @@ def naming(path: Path, *, field: str) -> Iterator[None]:
 
 
 def is_stdout(path: Path) -> bool:
-    """Return True if a path leads to this process's standard output."""
+    """True if a path leads to this process's standard output."""
     try:
         return os.path.samestat(path.stat(), os.fstat(1))
     except OSError:

@@ -1,4 +1,4 @@
-"""Process of a command: its signals, its standard streams, and the network that it is on."""
+"""Process of a command: its signals, standard streams and network."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class _Interruption:
 def signals_interrupt(
     *, for_good: bool, end: Callable[[], None] | None = None
 ) -> Iterator[Callable[[], None]]:
-    """Let a termination unwind as Ctrl-C does, so that everything started is stopped.
+    """Handle termination like Ctrl-C, so that everything started is stopped.
 
     Args:
         for_good: True if the process ends with the command, so that nothing is left to interrupt.
@@ -127,7 +127,7 @@ def _watching_thread(
 
 
 def prepare_streams() -> None:
-    """Let every text be printed, and keep the numbers of streams that the caller closed from files of ours.
+    """Make every text printable, and reserve the descriptors of closed standard streams.
 
     Paths can hold bytes that are no text, and terminals can lack letters. Printing to a closed standard
     output fails at the end, as with other programs.
@@ -148,7 +148,7 @@ def prepare_streams() -> None:
 
 @contextlib.contextmanager
 def printing() -> Iterator[None]:
-    """Print an answer; a reader that has left is no error.
+    """Print an answer; a closed pipe is no error.
 
     Raises:
         UsageError: standard output is full or closed.
@@ -277,9 +277,9 @@ def command_of(context: typer.Context) -> str | None:
 def isolate(
     context: typer.Context, workers: WorkerOptions, *, providers: Sequence[str] = ("local",)
 ) -> str | None:
-    """Move this process, and all that it will start, to a network of its own if local workers share it.
+    """Move this process, and all that it starts, to a private network if its workers are local.
 
-    Nothing that starts threads may have been imported by then.
+    No module that starts threads may have been imported before.
 
     Args:
         providers: providers of the workers.
@@ -310,11 +310,11 @@ def isolate(
 
 
 def _moved(context: typer.Context) -> str | None:
-    """Move this process to a network of its own, or return the reason why it stays."""
+    """Move this process to a private network, or return the reason why it stays."""
     if not (isinstance(context.obj, Caller) and context.obj.owns_process):
         return "the process is another program's"
     from harness.provision.temporary_folder import reap
 
-    # From inside the namespace only root sees which processes outside belong to dead runs.
+    # Inside the namespace, only root sees which processes outside belong to dead runs.
     reap()
     return network_namespace.isolate()

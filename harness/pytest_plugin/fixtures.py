@@ -30,8 +30,8 @@ class StrategyBenchmark:
     """Benchmark of a strategy, which a test calls once.
 
     Attributes:
-        clock: the timer of the benchmark.
-        folder: a new one, for the run.
+        clock: timer of the benchmark.
+        folder: new folder for the run.
         run: runs an experiment into a folder.
     """
 
@@ -58,12 +58,12 @@ class StrategyBenchmark:
         `--benchmark-disable`, the case runs a single step after its check.
 
         Args:
-            experiment: a file, or the name of a shipped one.
-            workload: one of the experiment's, or a function of a file, as `my_model.py:make`; may be left
-                out if the experiment has one.
-            strategy: one of the experiment's, as `ps:staleness=2`; may be left out likewise.
-            workers, replicas: in place of the experiment's; replicas are those of each worker.
-            faults: the name of one of the experiment's scenarios.
+            experiment: path, or name of a shipped file.
+            workload: workload of the experiment, or a function of a file, such as `my_model.py:make`;
+                optional if the experiment has only one.
+            strategy: strategy of the experiment, such as `ps:staleness=2`; optional if it has only one.
+            workers, replicas: numbers in place of the experiment's; replicas per worker.
+            faults: name of a scenario of the experiment.
             settings: dotted path → value, as for `--set`: `{"measure.repeats": 3}`.
         Returns:
             The case's records and figures.

@@ -23,7 +23,7 @@ class Crossing:
     """Value that crosses one boundary: a gradient, or the new value of forward state.
 
     Attributes:
-        rows: row ids of a sparse gradient, None of a dense one.
+        rows: row ids of a sparse gradient; None for a dense one.
     """
 
     variable: str
@@ -36,8 +36,8 @@ class Totals:
     """Results of forward and backward on a batch, as a whole or of all its shards together.
 
     Attributes:
-        gradients: in the order of the step's boundaries, as `state` and `tallies`.
-        tallies: what is added to forward state that the step itself never reads, such as a metric's.
+        gradients: gradients in the order of the step's boundaries, as are `state` and `tallies`.
+        tallies: amounts added to forward state that the step itself never reads, such as a metric's.
     """
 
     loss: float
@@ -74,8 +74,8 @@ class Differences:
     """Differences of other totals from the whole batch's, each relative to the latter.
 
     Attributes:
-        gradients: trainable → largest difference. state: forward state → the same. tallies: of that which the
-            step itself never reads; they report progress and change nothing.
+        gradients: trainable → largest difference. state: forward state → the same. tallies: the same for
+            state that the step never reads, which reports progress and affects nothing.
     """
 
     loss: float
@@ -141,7 +141,7 @@ def _weighted(a: Crossing, of_a: float, b: Crossing, of_b: float) -> Crossing:
 
 
 def _dense(whole: Crossing, other: Crossing) -> tuple[Array, Array]:
-    """Both gradients over the rows that either has; rows of neither are zero in both."""
+    """Both gradients on the union of their rows; other rows are zero in both."""
     if whole.rows is None or other.rows is None:
         return whole.values, other.values
     rows, places = np.unique(np.concatenate([whole.rows, other.rows]), return_inverse=True)
@@ -155,7 +155,7 @@ def _dense(whole: Crossing, other: Crossing) -> tuple[Array, Array]:
 
 LEAST_TOLERANCE = 1e-9
 LARGEST_TOLERANCE = 1e-5
-"""Above it rounding may hide a coupling: the mildest that was measured is 4.7e-5."""
+"""Largest rounding noise that cannot hide a coupling, the mildest of which was measured as 4.7e-5."""
 
 _COUPLED = (
     "examples of a batch depend on each other, as in contrastive losses, batch statistics and weighted "
@@ -166,13 +166,13 @@ _UNKNOWN = "shards could not be compared with the whole batch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Separability:
-    """Verdict on shards: they mean what the step means on the whole batch, or not.
+    """Verdict on the equivalence of all shards together to the whole batch.
 
     Attributes:
-        separable: null where that cannot be told.
-        explanation: one sentence that says why, and what follows.
-        gradient_difference: the largest, of `variable`; None where nothing was compared, as what follows.
-        state_difference: the largest, of `state_variable`, or None where there is no forward state.
+        separable: None if undecidable.
+        explanation: one sentence with the reason and the consequence.
+        gradient_difference: largest one, that of `variable`; None, like the rest, if nothing was compared.
+        state_difference: largest one, that of `state_variable`; None also without forward state.
     """
 
     separable: bool | None
@@ -185,11 +185,10 @@ class Separability:
 
 
 class Noise:
-    """Rounding of the whole batch, measured for as long as more of it could change an answer.
+    """Rounding noise of the whole batch, measured only until more of it cannot change the answer.
 
     Args:
-        measurements: differences of the whole batch from itself, rounded in one way after the other; at least
-            one.
+        measurements: differences of the whole batch from itself, one for each way of rounding; at least one.
     """
 
     def __init__(self, measurements: Iterable[Differences]) -> None:
@@ -224,9 +223,9 @@ def judge(
     """Compare the combined results of a batch's shards with the step on the whole batch.
 
     Args:
-        declared: differences from the whole batch where shards are combined by `reduction`.
-        otherwise: differences where shards are combined in the other way.
-        ways_out: what a person can do → the differences that are left then.
+        declared: differences from the whole batch if shards are combined by `reduction`.
+        otherwise: differences if shards are combined in the other way.
+        ways_out: instruction for the user → function that returns the remaining differences.
         reduction: declared rule by which the loss combines the examples' losses.
     Raises:
         UsageError: the loss follows the other rule.
@@ -241,10 +240,10 @@ def judge(
 
 
 def unknown(reason: str) -> Separability:
-    """No answer.
+    """Undecided verdict.
 
     Args:
-        reason: why.
+        reason: reason, as a sentence.
     """
     return Separability(separable=None, explanation=f"{_UNKNOWN}: {reason}")
 
@@ -339,14 +338,14 @@ def _misdeclared(declared: Reduction, n_shards: int) -> str:
 
 
 def part_of_draw(whole: Array, shape: Sequence[int], shard: Shard, n_examples: int) -> Array | None:
-    """Return the part of a draw that gives a shard what its examples get in the whole batch.
+    """Part of a random draw that gives a shard's examples the same numbers as in the whole batch.
 
     Args:
-        shape: of what the shard itself would draw.
-        n_examples: of the whole batch.
+        shape: shape of the shard's own draw.
+        n_examples: examples in the whole batch.
     Returns:
-        all of it where the shard draws as much; else its range of the one axis whose length grows with the
-        number of examples; None if there is no such axis.
+        The whole draw if the shard draws as much; else the shard's range of the one axis whose length grows
+        with the number of examples; None without such an axis.
     """
     if whole.shape == tuple(shape):
         return whole

@@ -1,1 +1,1 @@
-"""A module for each command: its options, its call of the pipeline, its answer in words."""
+"""Commands, one module for each: options, call of the pipeline, printed answer."""

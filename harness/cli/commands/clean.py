@@ -1,4 +1,4 @@
-"""`stratbench clean`: what dead runs have left, and old results if asked."""
+"""`stratbench clean`: removal of dead runs' leftovers and, on request, of old results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stratbench compare`: what has changed between two runs."""
+"""`stratbench compare`: changes between two runs."""
 
 from __future__ import annotations
 

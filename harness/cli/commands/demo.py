@@ -1,4 +1,4 @@
-"""`stratbench demo`: a first result in about a minute, and what to type next."""
+"""`stratbench demo`: a first result in about a minute, and the next commands."""
 
 from __future__ import annotations
 

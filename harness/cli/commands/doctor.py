@@ -1,4 +1,4 @@
-"""`stratbench doctor`: what this machine lacks."""
+"""`stratbench doctor`: missing requirements of this machine."""
 
 from __future__ import annotations
 

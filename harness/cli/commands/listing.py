@@ -48,7 +48,7 @@ _MODULES = {
     ListedKind.AGGREGATORS: "strategies.builders.robust",
     ListedKind.FAULTS: "strategies.plan.faults",
 }
-"""Kind → the module whose `describe` lists it, which is imported for that list alone."""
+"""Kind → module whose `describe` lists it, imported only for that list."""
 
 
 def listing(
@@ -106,7 +106,7 @@ def _show(rows: Sequence[Row], kind: ListedKind) -> None:
     names = [str(row["name"]) for row in rows]
     summaries = [str(row["summary"]) for row in rows]
     if columns:
-        # A summary has a line of its own, so that nothing is wider than 100 columns.
+        # A summary has its own line, so that no line is wider than 100 columns.
         cells = [
             (name, *(str(row.get(key, "")) for key in columns)) for name, row in zip(names, rows, strict=True)
         ]

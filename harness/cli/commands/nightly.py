@@ -1,4 +1,4 @@
-"""`stratbench nightly`: an experiment night after night, and what has changed since."""
+"""`stratbench nightly`: an experiment run every night, and changes between nights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _writable(path: Path | None) -> Path | None:
-    """Refuse a file that cannot be written before anything has been done."""
+    """Refuse a file that cannot be written, before anything is done."""
     return None if path is None else output_file(path, field="prometheus")
 
 
@@ -172,17 +172,17 @@ COMMANDS: tuple[tuple[str, Callable[..., Answer], str], ...] = (
     ),
 )
 _FORMER = {"--ack": "ack", "--replay": "replay", "--import": "import", "--bisect": "bisect", "--at": "serve"}
-"""Option of the release before → the sub-command that it has become."""
+"""Option of the previous release → the sub-command that replaces it."""
 _OF_RUNS = ("--no-isolation", "--require-isolation")
 
 
 class Nightly(CommandGroup):
-    """The group of sub-commands; it also takes the command line of the release before, without any."""
+    """Group of sub-commands; it also accepts the previous release's command line, without any."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Read the name of the sub-command."""
         is_named = not args or args[0] in (*self.commands, "-h", "--help")
-        # Two words without an option between them are a sub-command with a mistake in its name.
+        # Two words without an option between them are a misspelt sub-command and its argument.
         if not is_named and (args[0].startswith("-") or args[1:2] == [] or args[1].startswith("-")):
             args = current_arguments(args)
             output.warn(f"the next release has `stratbench nightly {args[0]}` alone for this")
@@ -194,7 +194,7 @@ def current_arguments(former: Sequence[str]) -> list[str]:
     """Translate arguments of `nightly` from before it had sub-commands.
 
     Raises:
-        UsageError: they ask for several sub-commands at once.
+        UsageError: they request several sub-commands at once.
     """
     rest = list(former)
     values: list[str] = []

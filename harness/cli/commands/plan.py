@@ -1,4 +1,4 @@
-"""`stratbench plan`: where a strategy puts each variable, and what it will send."""
+"""`stratbench plan`: placement of variables by a strategy, and its predicted traffic."""
 
 from __future__ import annotations
 

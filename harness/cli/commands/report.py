@@ -1,4 +1,4 @@
-"""`stratbench report`: a report made again from stored records."""
+"""`stratbench report`: a report from stored records."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def report(
         )
     with naming(path, field="out"):
         if out is None:
-            write_text(path, text)  # of a run folder, which may be anybody's: no link is followed
+            write_text(path, text)  # of a run folder, which may come from anyone: no link is followed
         else:
             write_output(path, text.encode())
     if open:

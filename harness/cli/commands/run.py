@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedTable:
-    """Headings, a row for each case, and a line that says how much that is in all."""
+    """Headings, a row for each case, and a line with totals."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -38,14 +38,13 @@ def planned_table(
     until_ci: float | None = None,
     skipped: Collection[str] = (),
 ) -> PlannedTable:
-    """Say what each case runs; of its site and links what is not the same for all cases, and how it computes
-    where any is not as its author wrote it.
+    """Table of a dry run's cases; columns of shapes, links and computations only if these differ.
 
     Args:
-        cases: in matrix order, at least one.
-        n_repeats: of each.
-        until_ci: how closely ratios are to be known before there are repeats enough; None where these are.
-        skipped: names of those that will not run.
+        cases: cases in matrix order, at least one.
+        n_repeats: repeats of each case.
+        until_ci: interval of ratios that ends further repeats; None for no further ones.
+        skipped: ids of cases that will not run.
     """
     more = "" if until_ci is None else f", and more until ratios are known within ±{100 * until_ci:g} %"
     left_out = f", of which {len(skipped)} will be skipped" if skipped else ""
@@ -97,7 +96,7 @@ _IF_UNUSUAL: tuple[tuple[tuple[str, Callable[[Case], str]], str], ...] = (
     (("may share GPUs", lambda case: "yes" if case.shape.share_gpus else "no"), "no"),
     (("faults", lambda case: case.scenario.name or "-"), "-"),
 )
-"""Column → what is not worth one where all cases have it."""
+"""Column → value that needs no column if all cases have it."""
 
 
 EXAMPLE = "stratbench run quickstart --strategies single,none,ps,all-reduce:chunk_size=16"
@@ -170,7 +169,7 @@ def measured(
     from harness.measure.prometheus import listen
     from harness.preflight import check_experiment
 
-    # A socket stays reachable on the network that it was opened in.
+    # A socket stays in the network in which it was opened.
     metrics = listen(metrics_port) if metrics_port and not dry_run else None
     exposure = None if dry_run else isolate(context, worker_options, providers=spec.cluster.provider)
     check_experiment(spec)
@@ -180,7 +179,7 @@ def measured(
     from harness import pipeline
 
     outcome = pipeline.run(spec, options_of_run)
-    # Not before: a mistake of the user's costs one line.
+    # Not before: a user's mistake costs one line.
     for note in spec.notes:
         output.warn(note)
     return Answer(
@@ -189,14 +188,14 @@ def measured(
 
 
 def _experiment(context: typer.Context, name: str, settings: Sequence[str], plan: str | None) -> Experiment:
-    """The experiment of a file, with what the command line sets in it."""
+    """Experiment of a file, with the values of the command line."""
     from harness.cli.file_options import values_of_options
     from harness.experiment.load import load_experiment
 
     overrides = values_of_options(context)
     sets_until = "measure.until.ratio_ci" in overrides or any(map(_sets_until, settings))
     if "measure.repeats" in overrides and not sets_until:
-        overrides = {**overrides, "measure.until": None}  # so many, and no more
+        overrides = {**overrides, "measure.until": None}  # exactly so many
     return load_experiment(
         name,
         settings=settings,

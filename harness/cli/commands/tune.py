@@ -25,14 +25,13 @@ if TYPE_CHECKING:
 
 EXAMPLE = "stratbench tune wide-mlp --strategy all-reduce --seconds 180 --out tuned.plan.json"
 
-# Candidates are many and repeats are short: what differs from process to process is more than from window to
-# window.
+# Candidates are many and repeats are short: processes differ more than windows of one process.
 _MEASURE = {"repeats": 1, "rounds": 5, "steps": 25, "trace": False}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuneOptions:
-    """Options of `tune` beside the strategy and the plan's file."""
+    """Options of `tune`, without the strategy and the plan's file."""
 
     provider: Annotated[
         str, typer.Option("--provider", metavar="P", help="Place of the workers: local, docker or cluster.")
@@ -113,7 +112,7 @@ def tune(
 
 
 def _experiment(context: typer.Context, workload: str, strategy: str, chosen: TuneOptions) -> Experiment:
-    """One case: settings lie over the command's own values, and options that are given over settings."""
+    """Experiment with one case: settings replace the command's own values, and options replace settings."""
     from harness.experiment.load import laid_over
 
     provider, workers, replicas, seed = chosen.provider, chosen.workers, chosen.replicas, chosen.seed

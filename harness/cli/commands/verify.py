@@ -94,7 +94,7 @@ def verify(
 
     verified = pipeline.verify(request)
     if exposure is not None:
-        # Only now, because a user's mistake costs one line.
+        # Imported only now, because a user's mistake costs one line.
         output.warn(exposed_line(exposure))
     return Answer(
         document=verify_document(verified),
@@ -124,7 +124,7 @@ def _show(verified: Verified, target: Target) -> None:
             f"{word[verification.separability.separable]}: {verification.separability.explanation}"
         )
     if verification.capture is not None and not verification.is_captured_wrong:
-        # A wrong capture is the reason of the verdict.
+        # A wrong capture is the reason for the verdict.
         compared = "CAPTURED AS WRITTEN" if verification.capture.equal else "CAPTURE NOT COMPARED"
         output.print_line(f"{compared}: {verification.capture.explanation}")
     for text in verification.warnings:
@@ -153,7 +153,7 @@ def _notes(verified: Verified) -> Iterator[str]:
 
 
 def _show_variables(verification: Verification) -> None:
-    """The variables closest to their tolerance; without tolerances those that differ most."""
+    """Variables closest to their tolerance; without tolerances, those with the largest differences."""
     everything = verification.verdict.variables
     figures, title, variables = (
         ["update error", "tolerance", "noise floor"],
@@ -206,7 +206,7 @@ def _scalar(value: object) -> str:
 
 def _verdict(verified: Verified, target: Target) -> str:
     verification, plan = verified.verification, verified.plan
-    # Files have given it a name; parameters are those of the command.
+    # The name comes from its file; parameters are those of the command.
     strategy = replace(target.strategy, name=plan.strategy)
     workload = replace(target.workload, reference=plan.workload)
     subject = (
@@ -237,7 +237,7 @@ def _comparison(verification: Verification) -> str:
 
 
 def _worst(verification: Verification) -> str | None:
-    """The error that uses most of its tolerance or bound."""
+    """Error that uses most of its tolerance or bound."""
     if verification.bound is not None:
         loss = verification.bound.worst
         return (

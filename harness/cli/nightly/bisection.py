@@ -1,4 +1,4 @@
-"""Search for the commit of a regression: `git bisect`, by runs that are compared."""
+"""Search for the commit of a regression: `git bisect` with comparisons of runs."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def bisect(
     run_options: Sequence[str],
     environ: Mapping[str, str],
 ) -> Answer:
-    """Run a regressed case by the code of commits, and report the commit of the regression.
+    """Run a regressed case with the code of several commits, and report the commit of the regression.
 
-    The commits are those of the repository that holds the workload's file; of a shipped workload, or one
-    whose repository has not changed, stratbench's own.
+    The commits are those of the repository with the workload's file. For a shipped workload, or an unchanged
+    repository, they are stratbench's own.
 
     Args:
-        case: its id, a strategy, or workload and strategy.
-        budget_s: for all runs together; None for as long as it takes.
-        run_options: of `stratbench run`, for each of them. environ: of this process.
+        case: id, strategy, or workload and strategy of the case.
+        budget_s: time limit of all runs together; None for no limit.
+        run_options: options of `stratbench run`, for each of them. environ: environment of this process.
     Raises:
-        UsageError: there is no such regression, or its commits are not here.
-        CaseError: the ends do not run, or do not differ here and now.
+        UsageError: there is no such regression, or its commits are missing here.
+        CaseError: the first or the last commit does not run, or the two do not differ here.
     """
     regression = regression_of(history_options.store, spec.name, case, confirm=history_options.confirm)
     subject = regression.series.subject
@@ -95,7 +95,7 @@ def bisect(
 
 
 def regression_of(store: Path, experiment: str, case: str, *, confirm: int) -> SeriesVerdict:
-    """The confirmed regression of a case in the last night of an experiment.
+    """Confirmed regression of a case in the last night of an experiment.
 
     Raises:
         UsageError: it has not regressed in its ratio or rate, or several cases have the name.
@@ -129,11 +129,11 @@ def regression_of(store: Path, experiment: str, case: str, *, confirm: int) -> S
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BisectedCode:
-    """The repository whose commits are searched.
+    """Repository whose commits are searched.
 
     Attributes:
-        is_own: it is stratbench's, by whose code an experiment is run.
-        earlier, later: commits of the nights before the change and of its first; None where not known.
+        is_own: True for stratbench's repository, whose code runs the experiment.
+        earlier, later: commits of the night before the change and of its first night; None if unknown.
     """
 
     name: str
@@ -146,7 +146,7 @@ class BisectedCode:
         """Commits from the night before a regression to the first one with it.
 
         Raises:
-            UsageError: these are not known, or one and the same. And as `Checkout.commits_in_a_row`.
+            UsageError: these are unknown, or the same; or see `Checkout.commits_in_a_row`.
         """
         if not self.earlier or not self.later:
             raise UsageError(
@@ -164,7 +164,7 @@ class BisectedCode:
 
 
 def code_of(regression: SeriesVerdict, case: Case) -> BisectedCode:
-    """The repository that a regression is searched in."""
+    """Repository in which a regression is searched."""
     before, since, own_root = regression.before, regression.since, own_checkout()
     own = BisectedCode(
         name=STRATBENCH,
@@ -185,7 +185,7 @@ def code_of(regression: SeriesVerdict, case: Case) -> BisectedCode:
         earlier=earlier[1].git_sha if earlier else None,
         later=later[1].git_sha if later else None,
     )
-    # Where the user's code is the same, or unknown, stratbench's may have changed.
+    # If the user's code is unchanged, or unknown, stratbench's may have changed.
     is_unchanged = code.earlier == code.later or None in (code.earlier, code.later)
     return own if is_unchanged and own.earlier != own.later else code
 
@@ -195,14 +195,14 @@ class Search:
     """Runs at commits so far, and their results.
 
     Attributes:
-        commits: from the last night before the regression to its first, the oldest first.
-        run_at: runs the experiment by the code of a commit, and returns the run folder.
-        name: of the series. strategy: of the case.
-        by_rates: judged by the case's rate, not by its ratio to the baseline.
-        of_workload: commits are of the workload's repository, not of stratbench's.
-        runs: index of a commit → its run. skipped: commit → the reason why its run decides nothing.
-        last_good, first_bad: indices of the nearest two that are known.
-        halfway: logarithm of the factor against the first commit that is as far from either end.
+        commits: commits from the last night before the regression to its first one, oldest first.
+        run_at: runs the experiment with the code of a commit, and returns the run folder.
+        name: name of the series. strategy: strategy of the case.
+        by_rates: True to judge by the case's rate, not by its ratio to the baseline.
+        of_workload: True for commits of the workload's repository, not of stratbench's.
+        runs: index of a commit → its run. skipped: commit → reason why its run is inconclusive.
+        last_good, first_bad: indices of the closest two judged commits.
+        halfway: logarithm of the factor against the first commit, halfway between both ends.
     """
 
     commits: Sequence[Commit]
@@ -225,7 +225,7 @@ class Search:
         """Run the first and the last commit.
 
         Raises:
-            CaseError: one does not run, or they do not differ.
+            CaseError: one of them does not run, or they do not differ.
         """
         last = len(self.commits) - 1
         try:
@@ -270,7 +270,7 @@ class Search:
         return "skip"
 
     def answer(self, repository: str, *, case: str, metric: str) -> Answer:
-        """The first bad commit, or the commits that contain it."""
+        """First bad commit, or the commits that include it."""
         suspects = self.commits[self.last_good + 1 : self.first_bad + 1]
         factor, _ = self._between(self.last_good, self.first_bad)
         interval = factor.interval if factor else None
@@ -316,7 +316,7 @@ class Search:
             )
 
     def _measured(self, index: int) -> str:
-        """Run a commit; return the reason if the run gives nothing to compare."""
+        """Run a commit; return the reason if the run has no result to compare."""
         commit = self.commits[index]
         output.warn(f"running {commit}")
         try:
@@ -332,14 +332,14 @@ class Search:
         return ""
 
     def _between(self, earlier: int, later: int) -> tuple[Factor | None, str]:
-        """Factor of the case's figure between two runs; None with the reason why it is not known."""
+        """Factor of the case's figure between two runs; None with the reason if unknown."""
         changes = changes_between(
             self.runs[earlier], self.runs[later], threshold=0.0, by_rates=self.by_rates, anyway=True
         )
         change = next((case for case in changes.cases if case.strategy == self.strategy), None)
         if change is None:
             return None, "the case is in neither run"
-        # A rate in place of a ratio would show how fast the machine was that minute.
+        # A rate in place of a ratio would depend on the machine's load at the time.
         if change.factor is not None and isinstance(change.judged_by, ByRate) and not self.by_rates:
             return None, "the case has no rounds with the baseline, so no ratio to it"
         return change.factor, change.why

@@ -1,4 +1,4 @@
-"""A git checkout: commits in a row, a worktree apart, and git's search for the first bad commit there."""
+"""A git checkout: ranges of commits, worktrees, and git's search for the first bad commit."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from harness.provision.temporary_folder import PREFIX
 from harness.provision.worktrees import dead_entries, new_worktree
 
 Judgement = Literal["good", "bad", "skip"]
-"""Judgement on a commit, as `git bisect` takes it."""
+"""Judgement on a commit for `git bisect`."""
 _ONLY_SKIPPED = 2
-"""Exit status of `git bisect` where all commits that are left were skipped."""
+"""Exit status of `git bisect` if all remaining commits were skipped."""
 _GIT_TIMEOUT_S = 120.0
 _COMPLAINTS = ("fatal:", "error:")
 _REVISIONS = "--end-of-options"
-"""Commits named by a history stand behind this: git takes none of them for an option."""
+"""Option before commits of a history, so that git takes none of them for an option."""
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
-"""Hooks are meant for a person's own work."""
+"""Options that disable hooks, which are meant for a person's own work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,17 +40,17 @@ class Commit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkout:
-    """A folder with the files of a commit, and git's data beside them or in another checkout.
+    """Folder with the files of a commit, and git's data in it or in another checkout.
 
     Args:
-        environ: of git's processes, without git's own variables.
+        environ: environment of git's processes, without git's own variables.
     """
 
     root: Path
     environ: Mapping[str, str]
 
     def commits_in_a_row(self, earlier: str, later: str) -> tuple[Commit, ...]:
-        """Commits from one to another, both included, the oldest first; of a merge, the side merged into.
+        """Commits from one to another, both included, oldest first; at a merge, along the first parent.
 
         Raises:
             UsageError: the checkout lacks one, the later does not descend from the earlier, or git fails.
@@ -78,16 +78,16 @@ class Checkout:
 
     @contextmanager
     def worktree(self, commit: Commit, folder: Path) -> Iterator[Checkout]:
-        """A worktree at a commit in a folder, removed when the context ends.
+        """Worktree at a commit in a folder, removed when the context ends.
 
         Raises:
-            UsageError: git does not make it. CaseError: git takes too long.
+            UsageError: git cannot create it. CaseError: git takes too long.
         """
         self.remove_dead_worktrees()
         path = new_worktree(folder)
         entry = self._git_folder() / "worktrees" / path.name
         with ExitStack() as stack:
-            # Never `git worktree prune`: it drops worktrees of others whose disk is away, with their work.
+            # Never `git worktree prune`: it drops others' worktrees on unmounted disks, with their work.
             stack.callback(shutil.rmtree, entry, ignore_errors=True)
             stack.callback(shutil.rmtree, path, ignore_errors=True)
             stack.callback(self._remove, path)
@@ -98,7 +98,7 @@ class Checkout:
         """Remove the entries of worktrees whose bisections were killed; return their paths.
 
         Args:
-            dry_run: only list them.
+            dry_run: True only lists them.
         Raises:
             UsageError: git fails. CaseError: git takes too long. MissingError: no git.
         """
@@ -108,7 +108,7 @@ class Checkout:
         return entries
 
     def check_out(self, commit: Commit) -> None:
-        """Have the files of a commit in this folder, and no others: not for a person's own checkout."""
+        """Replace the files of this folder by those of a commit; not for a person's own checkout."""
         self._git("checkout", "--quiet", "--force", "--detach", commit.sha)
         self._git("clean", "-ffdxq")
 
@@ -116,13 +116,13 @@ class Checkout:
         """Let `git bisect` choose commits along first parents, and check each out in this folder.
 
         Args:
-            judge: judges the commit that is checked out; None ends the search.
+            judge: returns the judgement on the checked-out commit; None ends the search.
         Raises:
             UsageError: git fails. CaseError: git takes too long.
         """
         self._git("bisect", "start", "--first-parent", bad.sha, good.sha)
         judged = ""
-        # git stays at the last commit once no other is left.
+        # git stays at the last commit if no other is left.
         while (sha := self._git("rev-parse", "HEAD")) != judged:
             judgement = judge(sha)
             if judgement is None:

@@ -1,4 +1,4 @@
-"""Runs of one case by the code of commits, in processes that have none of ours."""
+"""Runs of one case with the code of commits, in processes without this code."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
 
 
 class OutOfTimeError(Exception):
-    """There is no time to run one more commit."""
+    """No time is left to run another commit."""
 
 
 def single_case(spec: Experiment, case: Case) -> Experiment:
-    """The experiment of one case, measured as before, without what is only looked at afterwards.
+    """Experiment with a single case, measured in the same way, without evaluations after the measurement.
 
     Args:
-        case: one of the experiment's.
+        case: case of the experiment.
     """
     alone = spec.with_strategies(spec.baseline, case.strategy, baseline=spec.baseline)
     alone = alone.of_one(case.shape, case.computation, case.scenario)
@@ -44,10 +44,10 @@ def single_case(spec: Experiment, case: Case) -> Experiment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlacedExperiment:
-    """An experiment whose references to files of a checkout hold in any worktree of it.
+    """Experiment whose references to files of a checkout are valid in any worktree.
 
     Attributes:
-        start: working directory of its runs within the worktree; None where they need no file of it.
+        start: working directory of its runs within the worktree; None if they need no file of it.
     """
 
     spec: Experiment
@@ -55,9 +55,9 @@ class PlacedExperiment:
 
 
 def placed_in(root: Path, spec: Experiment, *, working_directory: Path) -> PlacedExperiment:
-    """Write references to files of a checkout relative to where runs start, and others in full.
+    """Make references to files of a checkout relative to the runs' working directory, and others absolute.
 
-    Runs start where the person did, if that is in the checkout, otherwise at its root.
+    This directory is the user's, if it is in the checkout, or else the checkout's root.
     """
     files = [ref.reference for ref in spec.workloads if ref.is_path]
     files += [ref.name for ref in spec.strategies if ref.is_file]
@@ -89,15 +89,15 @@ class CommitRuns:
     """Runs of an experiment at commits.
 
     Args:
-        root: of the checkout. worktree: of the search, moved to the commit that is run.
-        is_own: it is stratbench's, so that a commit's code runs the experiment; otherwise it holds a user's
-            files, which this process's stratbench runs.
-        start: working directory of runs within the worktree; None stays in that of this process.
-        folder: a private one, for run folders while the search lasts.
-        experiment: the file of the experiment, the same for all commits.
-        options: of `stratbench run`, beside the experiment and its folder.
-        environ: of the process, to which the commit's code is added.
-        until_s: by the monotonic clock, when runs must have ended; None for no such time.
+        root: root of the checkout. worktree: worktree of the search, at the commit of the current run.
+        is_own: True for stratbench's checkout, so that a commit's code runs the experiment; False for a
+            user's files, which this process's stratbench runs.
+        start: working directory of runs within the worktree; None for that of this process.
+        folder: temporary folder for run folders of the search.
+        experiment: file of the experiment, the same for all commits.
+        options: options of `stratbench run`, without the experiment and its folder.
+        environ: environment of the process, to which the commit's code is added.
+        until_s: time limit of all runs, on the monotonic clock; None for no limit.
     """
 
     root: Path
@@ -111,12 +111,12 @@ class CommitRuns:
     until_s: float | None
 
     def run(self, commit: Commit) -> Path:
-        """Run the experiment by a commit's code.
+        """Run the experiment with a commit's code.
 
         Returns:
-            the run folder, whether all its cases have a result or not.
+            The run folder, even if not all of its cases have a result.
         Raises:
-            OutOfTimeError: it could not end in time, and was ended. CaseError: that code does not run it.
+            OutOfTimeError: the time limit was reached; the run was ended. CaseError: that code cannot run it.
         """
         left_s = None if self.until_s is None else self.until_s - time.monotonic()
         if left_s is not None and left_s <= 0:
@@ -134,14 +134,14 @@ class CommitRuns:
         except subprocess.TimeoutExpired:
             raise OutOfTimeError from None
         finally:
-            # Files that the run has left would keep git from the next commit.
+            # Files left by the run would keep git from checking out the next commit.
             self.worktree.check_out(commit)
         if not ((out / RUN_FILE).is_file() and (out / RESULTS).is_file()):
             raise CaseError("commit-does-not-run", _last_line(log), stage="run")
         return out
 
     def _environ(self) -> dict[str, str]:
-        # The commit's code comes before installed packages, and the working directory not before it.
+        # The path has the commit's code before installed packages, and no working directory before it.
         present = filter(None, self.environ.get("PYTHONPATH", "").split(os.pathsep))
         own = self.worktree.root if self.is_own else own_checkout()
         paths = [str(own), *(str(self._in_worktree(Path(path))) for path in present)]
@@ -153,7 +153,7 @@ class CommitRuns:
         }
 
     def _in_worktree(self, path: Path) -> Path:
-        """A folder of the checkout in the worktree; any other as it is."""
+        """Worktree's copy of a folder of the checkout; any other folder unchanged."""
         whole = path.resolve()
         if whole.is_relative_to(self.root):
             return self.worktree.root / whole.relative_to(self.root)

@@ -39,7 +39,7 @@ from reports.history.verdicts import NightVerdict, SeriesVerdict, names_of, verd
 from strategies.errors import suggestion
 
 STAMP = "last-night"
-"""File of a store that a night touches once it is in the history, and nothing else does."""
+"""File of a store that only a finished night touches."""
 _LEAST_FREE_BYTES = 1 << 30
 _EXPERIMENT_FILES = (".yaml", ".yml")
 
@@ -90,7 +90,7 @@ def import_runs(history_options: HistoryOptions, paths: Sequence[Path], *, prome
     new = _new_nights(paths)
     imports = []
     with writing(store, clock=partial(datetime.now, UTC)) as history:
-        for _, new_night in new:  # all, before the first is added
+        for _, new_night in new:  # all of them, before the first is added
             history.require_begun(new_night.started_utc)
         for path, new_night in new:
             before = history.checksums()
@@ -120,7 +120,7 @@ def acknowledge(
     The named experiment is reported in full if the case is one of its.
 
     Args:
-        case: its id, a strategy, or workload and strategy.
+        case: id, strategy, or workload and strategy of the case.
     """
     if not reason.strip():
         raise UsageError("must say why the change is accepted, got nothing", field="reason")
@@ -148,7 +148,7 @@ def acknowledge(
         heading=[f"acknowledged: changes of {case} up to {until.name}: {reason}"],
         fields={"case": case, "until": until.name, "reason": reason},
     )
-    # The acknowledgement succeeded, whatever else has got worse.
+    # The acknowledgement succeeded, even if other cases have become worse.
     return replace(answer, exit_status=EXIT_OK)
 
 
@@ -226,7 +226,7 @@ def name_in_history(history_options: HistoryOptions) -> str:
 
 
 def night_named(history: History, name: str, *, experiment: str) -> Night:
-    """The night of an experiment that has a name.
+    """Night of an experiment, by its name.
 
     Raises:
         UsageError: there is none.
@@ -259,10 +259,10 @@ def _date_and_number(name: str) -> tuple[date, int] | None:
 
 
 def _new_nights(paths: Sequence[Path]) -> Sequence[tuple[Path, NewNight]]:
-    """A night of each path; a file of benchmarks without a usable one is left out with a message.
+    """Night of each path; a file of benchmarks without a usable one is left out with a message.
 
     Raises:
-        HistoryError: a path is no run folder and no such file, or nothing of any can be used.
+        HistoryError: a path is neither a run folder nor such a file, or none has usable results.
     """
     nights: list[tuple[Path, NewNight]] = []
     unusable: list[NothingUsableError] = []
@@ -298,8 +298,8 @@ def _answer(
     """Publish all nights; report on one in full, and on each other in a line.
 
     Args:
-        verdicts: of the newest night of each experiment.
-        named: experiment to report in full. default: the one if that has no verdict.
+        verdicts: verdict on the newest night of each experiment.
+        named: experiment to report in full. default: experiment to report if that has no verdict.
     """
     first = named if named in verdicts else default
     file = prometheus_for(prometheus, named=named, experiment=first)
@@ -309,7 +309,7 @@ def _answer(
 
 
 def _has_changed(verdict: SeriesVerdict) -> bool:
-    # A case without a figure tonight may have got worse before.
+    # A case without a figure tonight may have become worse before.
     is_missed = verdict.state == "missed" and bool(verdict.analysis.changes)
     return is_missed or verdict.drift_is_new or verdict.state in ("regressed", "pending", "known")
 
@@ -333,7 +333,7 @@ def _stamp(path: Path) -> None:
 def _way_out(store: Path, folder: Path, experiment: str, arguments: Sequence[str]) -> str:
     if not (folder / RUN_FILE).is_file():
         return "no night was added; run the command again"
-    # The folder has the experiment with all that was set on the command line.
+    # The folder has the experiment with all settings of the command line.
     run = ("run", str(folder / EXPERIMENT), "--out", str(folder), "--resume", *arguments)
     add = ("nightly", "import", experiment, str(folder), "--store", str(store))
     commands = ", then ".join(f"`{shlex.join(('stratbench', *words))}`" for words in (run, add))

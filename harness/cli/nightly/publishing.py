@@ -1,4 +1,4 @@
-"""A judged night for its readers: answer, trend page, and figures for Prometheus."""
+"""Outputs of a judged night: answer, trend page, and figures for Prometheus."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _own(before: Night, since: Night) -> Iterator[str]:
         return
     root, name = own_checkout(), STRATBENCH
     if since.experiment == BENCHMARKS and (here := _checkout(Path("here"))) is not None:
-        # Files of benchmarks name the commit of the code that they are of.
+        # Files of benchmarks name the commit of their code.
         root, name = here, here.name
     yield from (f"{name} {commit}" for commit in _commits(root, before.git_sha, since.git_sha))
 
@@ -76,7 +76,7 @@ _checkout = cache(checkout_of)
 
 
 def prometheus_for(path: Path | None, *, named: str, experiment: str) -> Path | None:
-    """The file to write; None with a message if the night is of another experiment than the named one.
+    """File to write; None with a message if the night is of another experiment than the named one.
 
     Args:
         named: experiment whose file it is. experiment: experiment of the night.
@@ -145,11 +145,11 @@ def nights_of(history: History, experiment: str, *, field: str) -> Sequence[Nigh
 
 
 TREND = "trend.html"
-"""Page of the experiment that a store began with."""
+"""Page of a store's first experiment."""
 
 
 def live_page(history: History, experiment: str) -> Path:
-    """The page of an experiment's newest night."""
+    """Page of an experiment's newest night."""
     nights = history.nights()
     if not nights or min(nights, key=lambda night: night.id).experiment == experiment:
         return history.folder / TREND
@@ -159,16 +159,16 @@ def live_page(history: History, experiment: str) -> Path:
 
 
 def page_of(history: History, night: Night) -> Path:
-    """The page of a night: the live one for the newest of its experiment, one of its own for others."""
+    """Page of a night: the live page for its experiment's newest night, its own page for others."""
     newest = history.newest(night.experiment)
     if newest is None or newest.id == night.id:
         return live_page(history, night.experiment)
-    # No experiment's page begins like this, whatever it is called.
+    # No experiment's page has this prefix, whatever its name.
     return history.folder / f"night-{night.name}.html"
 
 
 def write_trend(store: Path, verdict: NightVerdict, commits: Commits) -> Path | None:
-    """Write the page of a night, whole or not at all.
+    """Write the page of a night atomically.
 
     Returns:
         Its path; None with a message if it cannot be written: the night itself is in the history.
@@ -177,7 +177,7 @@ def write_trend(store: Path, verdict: NightVerdict, commits: Commits) -> Path | 
     try:
         with reading(store) as history:
             page = trend_page(history, verdict, commits)
-        # Another night may have been added meanwhile: it has the live page.
+        # Another night may have been added in the meantime: it has the live page.
         with reading(store) as history:
             live, newest = live_page(history, night.experiment), history.newest(night.experiment)
             path = page_of(history, night)
@@ -195,7 +195,7 @@ class PublishedNight:
     """A night's verdict, and its page.
 
     Attributes:
-        report: its trend page; None if that could not be written.
+        report: trend page; None if it could not be written.
     """
 
     verdict: NightVerdict

@@ -1,4 +1,4 @@
-"""Nights at one hour of every day, until the process ends."""
+"""Nights at the same time of every day, until the process ends."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from harness.cli import output
 from harness.errors import Interrupted, UsageError
 
 _MOST_SLEEP_S = 30.0
-"""Longest sleep at a time: the clock may be set meanwhile, or the machine may have been asleep."""
+"""Longest single sleep, because the clock may be set or the machine suspended in the meantime."""
 
 
 def hour_of(text: str) -> time_of_day:
     """Read `02:30`.
 
     Raises:
-        UsageError: it is no such time.
+        UsageError: it is not a time of day.
     """
     try:
         return datetime.strptime(text, "%H:%M").time()  # noqa: DTZ007 - a time of day has no zone
@@ -32,21 +32,21 @@ def hour_of(text: str) -> time_of_day:
 def next_begin(
     now: datetime, hour: time_of_day, *, zone: tzinfo | None = None, last: date | None = None
 ) -> datetime:
-    """The next moment after now that is the hour of a day: the first such, where clocks repeat the hour.
+    """Next moment after now with this time of day; the first one if clocks repeat it.
 
-    Where clocks leave the hour out, it is as long after midnight as the hour of other days.
+    If clocks skip it, the moment is as long after midnight as on other days.
 
     Args:
-        now: with a zone, of whatever kind.
-        zone: of the hour; None for this machine's.
-        last: day of the last night, which has no other even if its clock was set back meanwhile.
+        now: current time, with any time zone.
+        zone: time zone of the hour; None for this machine's.
+        last: day of the last night, which gets no second one even if the clock is set back.
     Returns:
-        a moment with a zone, by the clock of `zone`.
+        Moment in the time zone `zone`.
     """
     today = now.astimezone(zone).date()
     days = (today + timedelta(days=n_later) for n_later in range(3))
-    # As seconds: moments of one zone are compared by what its clock says, which it may say twice; and
-    # `astimezone` is an hour early for an hour that is left out, where there is no zone.
+    # As seconds, because moments of one zone are compared by local time, which may occur twice; and without
+    # a zone, `astimezone` is an hour early for a skipped time.
     moments_s = (datetime.combine(day, hour, tzinfo=zone).timestamp() for day in days if day != last)
     begin_s = next(moment_s for moment_s in moments_s if moment_s > now.timestamp())
     return datetime.fromtimestamp(begin_s, UTC).astimezone(zone)
@@ -68,7 +68,7 @@ def every_day(
 
     Args:
         night: function that runs a night and returns its exit status.
-        zone: of the hour; None for this machine's.
+        zone: time zone of the hour; None for this machine's.
     """
     last: date | None = None
     while True:
@@ -86,13 +86,13 @@ def every_day(
 
 
 def sleep_until(begin: datetime) -> None:
-    """Wait until this machine's clock says so."""
+    """Wait until a moment of this machine's clock."""
     while (left_s := begin.timestamp() - time.time()) > 0:
         time.sleep(min(left_s, _MOST_SLEEP_S))
 
 
 def arguments_of(context: typer.Context, *, without: str) -> list[str]:
-    """Arguments of a command without one of its options."""
+    """Arguments of a command, without one of its options."""
     arguments: list[str] = []
     for parameter in context.command.params:
         value = context.params.get(str(parameter.name))
