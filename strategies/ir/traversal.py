@@ -325,8 +325,8 @@ def _without_lost_colocations(node: Node, present: Container[str]) -> Node:
         return node
     if not present_names:
         return node.without_attrs(COLOCATION_ATTR)
-    kept = tuple(COLOCATION_PREFIX + name.encode() for name in present_names)
-    return node.changed(attrs={**node.attrs, COLOCATION_ATTR: kept})
+    encoded = tuple(COLOCATION_PREFIX + name.encode() for name in present_names)
+    return node.changed(attrs={**node.attrs, COLOCATION_ATTR: encoded})
 
 
 def levels_of(graph: Graph, marks: Collection[str]) -> dict[str, int]:
