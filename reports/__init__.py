@@ -1,6 +1,6 @@
 """Reports made from stored run folders: HTML, Markdown, CSV, JSON, JUnit XML, terminal tables.
 
-What needs numpy, scipy or jinja2 is imported by the calls, so that importing the package costs nothing.
+Functions import numpy, scipy and jinja2 themselves, so that importing the package is fast.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["FORMATS", "ReportError", "RunReport", "render", "report_of", "text_w
 
 _MOST_BASELINES = 24
 FORMATS = ("html", "md", "csv", "json", "junit")
-_MOST_TOLD = 5
+_MOST_MESSAGES = 5
 
 
 class ReportError(Exception):
@@ -41,10 +41,10 @@ def render(
     Args:
         run_dirs: run folders; strategies are compared within each.
         format: one of `FORMATS`; names and messages go through its escaping.
-        destination: the file that it will be; a page in the folder of its run leads to what else lies there.
-        tell: hears what was left out: the first of it, or all where the format has no place to say it; and
-            what else could be asked of the same runs.
-        tell_damage: hears in its place what of a run folder is damaged or gone.
+        destination: file that it will be written to; a page in its run folder links to the other files there.
+        tell: called with messages on what was left out (the first ones, or all if the format cannot list
+            them), and with hints on further commands.
+        tell_damage: called instead with messages on damaged or missing files.
     Raises:
         ReportError: for a format that does not exist, no folder, or one that is there twice.
         harness.errors.StoreError: when a folder is no run folder.
@@ -55,8 +55,8 @@ def render(
         )
     report = _report(run_dirs, with_files=format in ("html", "json"), with_steps=format == "html")
     if tell is not None:
-        # A table has no place for the others; a report names them.
-        _tell(report, tell, tell_damage or tell, most=None if format == "csv" else _MOST_TOLD)
+        # CSV cannot list the others; all other formats do.
+        _tell(report, tell, tell_damage or tell, most=None if format == "csv" else _MOST_MESSAGES)
     in_run_folder = (
         destination is not None
         and len(run_dirs) == 1
@@ -68,26 +68,26 @@ def render(
 def _tell(
     report: Report, tell: Callable[[str], None], tell_damage: Callable[[str], None], *, most: int | None
 ) -> None:
-    # Damage comes first, so that it is shown whatever else is left out.
+    # Damage comes first, so that it is among the messages shown.
     left_out = sorted(report.left_out, key=lambda item: not item.is_damage)
     for item in left_out[:most]:
         (tell_damage if item.is_damage else tell)(f"left out: {item.where}: {item.why}")
     if most is not None and (more := len(left_out[most:])):
-        tell(f"left out: {more} more, which the report names")
+        tell(f"left out: {more} more, listed in the report")
     for hint in report.hints:
         tell(hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """Report of one run: a page, and its results for a terminal."""
+    """Report of one run: its page, and its results for a terminal."""
 
     html: str
     text: str
 
 
 def report_of(run_dir: Path) -> RunReport:
-    """Make the page and the text of one run folder, of the same rows.
+    """Make the page and the text of one run folder from the same rows.
 
     Raises:
         harness.errors.StoreError: when it is no run folder.
@@ -116,7 +116,7 @@ def text_with_notes(
 
 @contextmanager
 def _no_search_for_cycles() -> Iterator[None]:
-    # A report's values have no cycles; of thousands of records the search takes an eighth of the time.
+    # A report's values have no cycles; with thousands of records the search takes an eighth of the time.
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""From the records of one case to its row: figures of its usable repeats, and what became of the others."""
+"""Row of one case from its records: figures of usable repeats, problems of the others."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import replace
 from harness.records.outcome import Evaluation
 from harness.records.record import Record
 from reports.marks import mark_of
-from reports.rows.evidence import PassRow, Problem, RowStatus
 from reports.rows.figure import combined
+from reports.rows.parts import PassRow, Problem, RowStatus
 from reports.rows.repeat import is_traced
 from reports.rows.row import LoopResharding, Row, RuleUse, TimeSplit
 from reports.shapes import ComparedShape, shape_text
@@ -18,12 +18,12 @@ from reports.statistics import Mean, Ratio, mean_of
 
 
 def is_usable(record: Record) -> bool:
-    """True if a repeat has a rate that may be compared."""
+    """True if a repeat has a throughput that may be compared."""
     return record.status == "ok" and bool(rates_of([record]))
 
 
 def rates_of(records: Iterable[Record]) -> list[float]:
-    """Examples per second of the median step of each record that has such a rate."""
+    """Throughput of each record at its median step time, if it has one."""
     rates = (record.median_examples_per_s for record in records)
     return [rate for rate in rates if rate is not None and 0.0 < rate < math.inf]
 
@@ -33,12 +33,12 @@ def case_row(
     records: Sequence[Record],
     usable: Sequence[Record],
     shape: ComparedShape,
-    against: Ratio | None,
+    ratio: Ratio | None,
 ) -> Row:
-    """One strategy's figures over its usable repeats; steps, rank and baseline are for the comparison to add.
+    """Figures of one strategy over its usable repeats; the comparison adds steps, rank and baseline.
 
     Args:
-        against: the ratio to the baseline; None where there is none.
+        ratio: to the baseline, if there is one.
     """
     row = combined(
         Row,
@@ -51,7 +51,7 @@ def case_row(
         is_baseline=False,
         n=len(rates_of(usable)),
         n_repeats=len(records),
-        ratio=against,
+        ratio=ratio,
         time_split=time_split_of(usable),
         resharding=_resharding(usable),
         rule=_rule(records),
@@ -104,7 +104,7 @@ def _rule(records: Sequence[Record]) -> RuleUse | None:
 def mean_matrix(
     matrices: Sequence[tuple[tuple[float | None, ...], ...]],
 ) -> tuple[tuple[float | None, ...], ...] | None:
-    """Mean of each cell over the repeats whose matrix is as large as the first one."""
+    """Mean of each cell over the repeats with a matrix of the first one's size."""
     size = next(map(len, matrices), 0)
     same_size = [m for m in matrices if len(m) == size]
     if not same_size:
@@ -118,31 +118,30 @@ def mean_matrix(
 
 
 def _passes(usable: Sequence[Record]) -> tuple[PassRow, ...]:
-    told = [record for record in usable if record.passes]
-    first = told[0].passes if told else None
-    if not first:
+    first = next((record for record in usable if record.passes), None)
+    if first is None or not first.passes:
         return ()
-    names = [each.name for each in first]
-    alike = [passes for r in told if (passes := r.passes) and [each.name for each in passes] == names]
+    names = [step.name for step in first.passes]
+    alike = [r.passes for r in usable if r.passes and [step.name for step in r.passes] == names]
     rows: list[PassRow] = []
-    before = told[0].nodes_before
-    for i, each in enumerate(first):
-        taken = mean_of([passes[i].seconds for passes in alike])
-        if taken is not None:
-            added = None if before is None else each.nodes - before
-            rows.append(PassRow(name=each.name, nodes=each.nodes, added=added, seconds=taken))
-        before = each.nodes
+    before = first.nodes_before
+    for i, step in enumerate(first.passes):
+        seconds = mean_of([passes[i].seconds for passes in alike])
+        if seconds is not None:
+            added = None if before is None else step.nodes - before
+            rows.append(PassRow(name=step.name, nodes=step.nodes, added=added, seconds=seconds))
+        before = step.nodes
     return tuple(rows)
 
 
-def _metrics(found: Sequence[Evaluation]) -> Mapping[str, Mean]:
-    names = dict.fromkeys(name for each in found for name in each.metrics)
-    means = {name: mean_of([each.metrics.get(name) for each in found]) for name in names}
+def _metrics(evaluations: Sequence[Evaluation]) -> Mapping[str, Mean]:
+    names = dict.fromkeys(name for evaluation in evaluations for name in evaluation.metrics)
+    means = {name: mean_of([evaluation.metrics.get(name) for evaluation in evaluations]) for name in names}
     return {name: mean for name, mean in means.items() if mean is not None}
 
 
 def _status(records: Sequence[Record], usable: Sequence[Record]) -> RowStatus:
-    """One word for all repeats: an implausible one taints its case; a failed one only lowers n."""
+    """Status of a case: one implausible repeat makes the case implausible; a failed one only lowers n."""
     present = {record.status for record in records}
     if "implausible" in present:
         return "implausible"
@@ -179,6 +178,6 @@ def _reason(record: Record) -> tuple[RowStatus, str, str, str]:
             "failed",
             "no-figure",
             "report",
-            "the record says ok but holds no batch size, no median step time, or one of next to nothing",
+            "the status is ok, but batch size or median step time is missing or not positive",
         )
-    return record.status, "unknown", "unknown", record.plausibility or "the record gives no reason"
+    return record.status, "unknown", "unknown", record.plausibility or "no reason recorded"

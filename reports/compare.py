@@ -1,4 +1,4 @@
-"""From stored records to rows: group by workload and cluster shape, compare, rank, judge."""
+"""Comparisons from stored records: group by workload and cluster shape, compare, rank, judge."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from reports.recommendation.phrases import provisional
 from reports.recommendation.verdict import verdict
 from reports.repeat_files.files_of_rows import ShownSteps, StepReader, StepShares, row_with_files
 from reports.repeat_files.plans import lines_of_each
-from reports.rows.evidence import Problem
+from reports.rows.parts import Problem
 from reports.rows.report import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Report
+from reports.rows.row import Row
 from reports.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.statistics import Ratio, mean_of
 from reports.trust import trust_of
 
 
 def report_title(runs: Sequence[Run]) -> str:
-    """The experiments of the runs, and how many runs there are of them."""
+    """Names of the experiments, and the number of runs."""
     names = ", ".join(dict.fromkeys(_experiment(run) for run in runs))
     return f"{names}, {len(runs)} runs" if len(runs) > 1 else names or "empty report"
 
 
 def hints_of(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Hints on runs without any result, and commands that compare runs of one experiment that share cases."""
+    """Hints on runs without a result, and `compare` commands for runs of one experiment with common cases."""
     by_experiment: dict[str, list[Run]] = {}
-    for run in sorted(runs, key=lambda each: each.stored.created_utc or ""):
+    for run in sorted(runs, key=lambda run: run.stored.created_utc or ""):
         by_experiment.setdefault(_experiment(run), []).append(run)
     newest = [(name, alike[-2], alike[-1]) for name, alike in by_experiment.items() if len(alike) > 1]
     return (
@@ -57,19 +58,19 @@ def _cases(run: Run) -> set[str]:
 def _empty_hint(run: Run) -> str:
     return (
         f"{run.name} has no result: it stopped before a repeat ended, or its results cannot be read. Its "
-        f"logs are in {_folder(run)}; `stratbench run --resume` goes on with it."
+        f"logs are in {_folder(run)}; `stratbench run --resume` continues it."
     )
 
 
 def _compare_hint(name: str, earlier: Run, later: Run) -> str:
     return (
-        f"Strategies are compared within each run. What has changed between runs of {name}: "
+        f"Strategies are compared within each run. To compare runs of {name}: "
         f"stratbench compare {_folder(earlier)} {_folder(later)}"
     )
 
 
 def _folder(run: Run) -> str:
-    """The folder as the person typed it who made the report, for a shell."""
+    """Path of a run folder as given on the command line, quoted for a shell."""
     return shlex.quote(legible(str(run.stored.path)))
 
 
@@ -80,7 +81,7 @@ def _experiment(run: Run) -> str:
 _Cases = Mapping[str, Sequence[Record]]
 _LEAST_BASELINES = 4
 _MOST_RATIOS = 4_000
-"""Ratios of rows to all baselines that a reader may choose; of many rows there are fewer to choose from."""
+"""Most ratios of rows to selectable baselines; with many rows, fewer baselines are selectable."""
 
 
 def build(
@@ -93,11 +94,11 @@ def build(
     """Make all rows of a report.
 
     Args:
-        runs: loaded run folders; strategies are compared within a run only, since only there are repeats
+        runs: loaded run folders; strategies are compared within a run only, because only there repeats are
             interleaved.
         read_steps: reader of per-step times; None leaves them out.
-        with_files: whether rows say what plans, logs and traces of their repeats hold.
-        n_baselines: in how many strategies a reader may choose what ratios refer to.
+        with_files: add the contents of plans, logs and traces.
+        n_baselines: most baselines that a reader can select.
     """
     sources: list[Source] = []
     left_out: list[LeftOut] = []
@@ -139,7 +140,7 @@ def _shares(cases_by_shape: Sequence[_Cases]) -> StepShares:
 
 
 def _problems(sources: Sequence[Source], cases_by_shape: Sequence[_Cases]) -> tuple[Problem, ...]:
-    """Problems of all rows with the names of their runs; those of a `single` beside several shapes once."""
+    """Problems of all rows, each once: `single` appears in several shapes."""
     problems: dict[tuple[int, str, tuple[int, ...]], Problem] = {}
     for source, cases in zip(sources, cases_by_shape, strict=True):
         for row in source.comparison.rows:
@@ -161,12 +162,11 @@ def _compared(
     usable = {name: [r for r in records if is_usable(r)] for name, records in cases.items()}
     rates = {name: rates_of(records) for name, records in usable.items()}
     contrasts = Contrasts(usable)
-    baseline_notes: list[str] = []
-    baseline = baseline_of(run, cases, rates, baseline_notes)
+    baseline, baseline_notes = baseline_of(run, cases, rates)
     rows = []
     for name, records in cases.items():
-        against = None if baseline in (None, name) else contrasts.of(name, baseline)
-        row = case_row(name, records, usable[name], shape, against)
+        ratio = None if baseline in (None, name) else contrasts.of(name, baseline)
+        row = case_row(name, records, usable[name], shape, ratio)
         if most_plan_lines is not None:
             row = row_with_files(run, row, records, usable[name], left_out, most_lines=most_plan_lines)
         steps = () if shown_steps is None else shown_steps.of(run, usable[name], left_out)
@@ -183,10 +183,26 @@ def _compared(
     )
     places = ranks(rows, contrasts)
     rows = [replace(row, rank=places.get(row.strategy)) for row in rows]
-    methods = [r.method for records in cases.values() for r in records if r.method]
-    faults = next((method.faults for method in methods if method.faults), ())
     notes = notes_of(shape, rows, cases, baseline_notes)
-    comparison = Comparison(
+    comparison = _comparison(run, shape, rows, contrasts, [r for records in cases.values() for r in records])
+    comparison = replace(
+        comparison,
+        baseline=baseline,
+        verdict=provisional(comparison.verdict, notes),
+        notes=tuple(note.text for note in notes),
+        note_values=notes,
+    )
+    return Source(shape=shape, comparison=comparison, contrasts=contrasts)
+
+
+def _comparison(
+    run: Run, shape: ComparedShape, rows: Sequence[Row], contrasts: Contrasts, records: Sequence[Record]
+) -> Comparison:
+    """Comparison without baseline and notes."""
+    methods = [r.method for r in records if r.method]
+    faults = next((method.faults for method in methods if method.faults), ())
+    links = [r.link.measured_mbit for usable in contrasts.usable.values() for r in usable if r.link]
+    return Comparison(
         run=run.name,
         workload=shape.workload,
         shape=shape_text(shape),
@@ -197,23 +213,19 @@ def _compared(
         batch_size=shape.batch_size or None,
         batch_rule=_batch_rule([method.batch_rule for method in methods]),
         link_requested_mbit=shape.link_mbit or None,
-        link_measured_mbit=mean_of(
-            [r.link.measured_mbit for records in usable.values() for r in records if r.link]
-        ),
+        link_measured_mbit=mean_of(links),
         precision=shape.precision or AS_WRITTEN,
         xla=shape.xla,
         tf32=None if not shape.tf32 else shape.tf32 == "TF32",
         scenario=shape.scenario,
         replicas_on_gpus=shape.replicas_on_gpus,
         faults=faults,
-        baseline=baseline,
+        baseline=None,
         rows=tuple(rows),
-        verdict=provisional(verdict(rows, contrasts, goal=_goal(run), has_faults=bool(faults)), notes),
-        notes=tuple(note.text for note in notes),
-        note_values=notes,
+        verdict=verdict(rows, contrasts, goal=_goal(run), has_faults=bool(faults)),
+        notes=(),
         curves=curves_of(rows, contrasts),
     )
-    return Source(shape=shape, comparison=comparison, contrasts=contrasts)
 
 
 def _other_baselines(source: Source, most: int) -> dict[str, dict[str, Ratio]]:
@@ -242,30 +254,29 @@ def _batch_rule(rules: Sequence[str]) -> BatchRule | None:
     return next((rule for rule in BATCH_RULES if rule in rules), None)
 
 
+_NO_BASELINE = "baseline {name} has no result, nor has any other strategy: no ratios"
+_OTHER_BASELINE = "baseline {name} has no result; ratios refer to {other}"
+
+
 def baseline_of(
-    run: Run,
-    cases: Mapping[str, Sequence[Record]],
-    rates: Mapping[str, Sequence[float]],
-    notes: list[str],
-) -> str | None:
-    """The strategy that ratios refer to; another one, with a note, when the chosen one has no figure.
+    run: Run, cases: Mapping[str, Sequence[Record]], rates: Mapping[str, Sequence[float]]
+) -> tuple[str | None, tuple[str, ...]]:
+    """Strategy that ratios refer to, and a note if it is not the configured one.
 
     Args:
-        cases: strategy → its records, of one shape. rates: strategy → those of its usable repeats.
-        notes: what a reader should know is added to them.
+        cases: strategy → its records, of one shape.
+        rates: strategy → throughput of its usable repeats.
     """
     section = run.experiment.get("compare")
-    chosen = section.get("baseline") if isinstance(section, Mapping) else None
-    wanted = chosen if isinstance(chosen, str) else BASELINE
-    # A bare name may be that of several strategies: whose record comes first must not decide.
+    configured = section.get("baseline") if isinstance(section, Mapping) else None
+    wanted = configured if isinstance(configured, str) else BASELINE
+    # A bare name may match several strategies: the order of records must not decide.
     by_name = (name for name, records in sorted(cases.items()) if wanted in strategy_names(records[0]))
     matches = [name for name in ([wanted] if wanted in cases else by_name) if rates[name]]
     if matches:
-        return matches[0]
-    present = [name for name in cases if rates[name]]
-    meaningful = [name for name in present if cases[name][0].strategy_class != "control"] or present
-    if not meaningful:
-        notes.append(f"baseline {wanted} has no result, nor has any other strategy: no ratios")
-        return None
-    notes.append(f"baseline {wanted} has no result; ratios refer to {meaningful[0]}")
-    return meaningful[0]
+        return matches[0], ()
+    with_result = [name for name in cases if rates[name]]
+    candidates = [name for name in with_result if cases[name][0].strategy_class != "control"] or with_result
+    if not candidates:
+        return None, (_NO_BASELINE.format(name=wanted),)
+    return candidates[0], (_OTHER_BASELINE.format(name=wanted, other=candidates[0]),)

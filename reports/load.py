@@ -1,4 +1,4 @@
-"""Run folders as frozen values with legible text; whatever cannot be used is listed."""
+"""Run folders as frozen values with legible text, and a list of their unusable parts."""
 
 from __future__ import annotations
 
@@ -17,34 +17,29 @@ from harness.records.record import Record
 from harness.records.run_documents import RESULTS, STEPS
 from harness.records.safe_text import cut, printable, redacted
 from harness.records.stored_run import StoredRun, StoreError, load_run
-from reports.rows.evidence import StepSeries
+from reports.rows.parts import StepSeries
 from reports.rows.report import LeftOut
 
 Value = TypeVar("Value")
 MOST_LETTERS = 2_000
-"""Of a name, a message or any other text; the middle of a longer one is left out."""
+"""Most characters of any text; the middle of a longer one is left out."""
 
 
 def legible(text: str) -> str:
-    """Text on one line, spelt out, and cut where it is longer than any that a person reads."""
+    """Text on one line, with control characters spelt out, cut to a limit."""
     if len(text) > MOST_LETTERS:
-        # Of a secret that is cut nobody can tell any more that it is one.
+        # A secret that is cut is no longer recognised as one, so it is redacted first.
         text = cut(redacted(text), most=MOST_LETTERS)
     return printable(text)
 
 
-def legible_record(record: Record) -> Record:
-    """The record with legible text."""
-    return cast("Record", _legible_value(record))
-
-
 def legible_document(document: Mapping[str, Value]) -> dict[str, Value]:
-    """A document of nested mappings and lists with legible text, keys included."""
+    """Nested mappings and lists with legible text, including keys."""
     return {legible(str(key)): cast("Value", _legible_value(value)) for key, value in document.items()}
 
 
 def legible_left_out(item: LeftOut) -> LeftOut:
-    """What could not be used, with legible text."""
+    """Unusable part with legible text."""
     return dataclasses.replace(item, where=legible(item.where), why=legible(item.why))
 
 
@@ -52,7 +47,7 @@ _NUMBERS = {float, int, type(None)}
 
 
 def _legible_value(value: object) -> object:
-    """The same object where nothing in it changes, as in nearly all of thousands of records."""
+    """Legible value; the same object if nothing changes, as in nearly all of thousands of records."""
     if value is None or isinstance(value, float | int):
         return value
     if isinstance(value, str):
@@ -71,18 +66,18 @@ def _legible_value(value: object) -> object:
     if isinstance(value, Mapping):
         changed = {_legible_value(key): _legible_value(item) for key, item in value.items()}
         return value if changed == value else changed
-    # YAML knows dates, sets and bytes, which no experiment has.
+    # YAML has dates, sets and bytes, which experiments do not use.
     return legible(str(value))
 
 
 MAX_SHOWN_STEPS = 400
 MAX_SHOWN_REPEATS = 20
-"""Of one strategy, evenly spread over the run, whose single steps are shown."""
+"""Most repeats of a strategy with single steps shown, evenly spread over the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run folder as read, and what in it could not be used."""
+    """A run folder, and its unusable parts."""
 
     name: str
     stored: StoredRun
@@ -90,12 +85,12 @@ class Run:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """The newest record of each case and repeat."""
+        """Newest record of each case and repeat."""
         return self.stored.records
 
     @property
     def experiment(self) -> Mapping[str, object]:
-        """The resolved experiment, empty where it is lost."""
+        """Resolved experiment; empty if it is lost."""
         return self.stored.experiment
 
 
@@ -103,9 +98,9 @@ def load(path: Path, *, with_files: bool = False) -> Run:
     """Read a run folder, damaged or not.
 
     Args:
-        with_files: whether plans, steps and traces are held against their checksums, too.
+        with_files: also compare plans, steps and traces with their checksums.
     Raises:
-        harness.errors.StoreError: when `path` is no run folder at all.
+        harness.errors.StoreError: if `path` is no run folder.
     """
     stored = load_run(path)
     left_out = [LeftOut(where=item.where, why=item.why, is_damage=True) for item in stored.damaged]
@@ -124,14 +119,14 @@ def load(path: Path, *, with_files: bool = False) -> Run:
 
 
 def _odd_rounds(record: Record) -> Iterator[LeftOut]:
-    """Report rounds without a time, which those who compare cases leave out one by one."""
+    """Rounds without a positive time, which comparisons leave out."""
     rounds = record.rounds
     if rounds is None:
         return
     for name, steps_s in (("step_s", rounds.step_s), ("baseline_step_s", rounds.baseline_step_s or ())):
         odd = [step_s for step_s in steps_s if not 0.0 < step_s < math.inf]
         if odd:
-            why = f"rounds.{name}: must be above 0, got {odd[0]!r}; {len(odd)} of them are left out"
+            why = f"rounds.{name}: must be above 0, got {odd[0]!r}; {len(odd)} such rounds are left out"
             yield LeftOut(where=f"{record.case}/{record.repeat}", why=why)
 
 
@@ -146,19 +141,19 @@ def _legible(run: Run) -> Run:
             created_utc=legible(stored.created_utc),
             experiment=legible_document(stored.experiment),
             environment=legible_document(stored.environment),
-            records=tuple(map(legible_record, stored.records)),
+            records=tuple(cast("Record", _legible_value(record)) for record in stored.records),
         ),
         left_out=tuple(map(legible_left_out, run.left_out)),
     )
 
 
 def read_steps(run: Run, record: Record, *, most: int = MAX_SHOWN_STEPS) -> StepSeries | LeftOut:
-    """Step times of one repeat: per step the slowest worker's, in order, thinned evenly for display.
+    """Step times of one repeat: of the slowest worker of each step, in order, thinned evenly for display.
 
     Args:
-        most: steps to show.
+        most: most steps to return.
     Returns:
-        The steps, or why there are none.
+        The steps, or the reason why there are none.
     """
     where = f"{record.case}/{record.repeat}/{STEPS}"
     try:
@@ -166,35 +161,33 @@ def read_steps(run: Run, record: Record, *, most: int = MAX_SHOWN_STEPS) -> Step
     except StoreError as error:
         return LeftOut(where=where, why=f"{error}; step times are not shown")
     if stored is None:
-        return LeftOut(where=where, why="not there; step times are not shown")
-    taken = stored.end_s - stored.start_s
-    good = np.isfinite(taken) & (taken > 0)
-    if not good.all():
-        return LeftOut(where=where, why="holds steps that end before they start; step times are not shown")
+        return LeftOut(where=where, why="missing; step times are not shown")
+    durations_s = stored.end_s - stored.start_s
+    if not (np.isfinite(durations_s) & (durations_s > 0)).all():
+        return LeftOut(where=where, why="has steps that end before they start; step times are not shown")
     numbers, place = np.unique(stored.step, return_inverse=True)
     slowest = np.zeros(len(numbers))
-    np.maximum.at(slowest, place, taken)
+    np.maximum.at(slowest, place, durations_s)
     warmup, window = np.zeros(len(numbers), dtype=bool), np.full(len(numbers), -1)
     np.logical_or.at(warmup, place, stored.warmup)
     np.maximum.at(window, place, stored.window)
-    # What leads into a window belongs to neither.
-    drawn = ~warmup | (window < 0)
-    slowest, warmup = slowest[drawn], warmup[drawn]
+    # Steps that lead into a window belong neither to it nor to the warm-up.
+    is_counted = ~warmup | (window < 0)
+    slowest, warmup = slowest[is_counted], warmup[is_counted]
     is_thinned = len(slowest) > most
     places = np.linspace(0, len(slowest) - 1, most).round().astype(int) if is_thinned else slice(None)
-    shown, shown_warmup = slowest[places], warmup[places]
     return StepSeries(
         repeat=record.repeat,
         p50=record.step_s.p50 if record.step_s else None,
-        seconds=tuple(float(value) for value in shown),
-        n_warmup=int(shown_warmup.sum()),
+        seconds=tuple(slowest[places].tolist()),
+        n_warmup=int(warmup[places].sum()),
         thinned_from=len(slowest) if is_thinned else None,
     )
 
 
 def _damaged_files(stored: StoredRun) -> Iterator[LeftOut]:
     for record in stored.records:
-        # The files of a repeat that failed are those of whatever was tried last.
+        # The files of a failed repeat are those of its last attempt.
         if record.status in ("ok", "implausible"):
             for name, why in stored.damaged_files(record):
                 yield LeftOut(where=f"{record.case}/{record.repeat}/{name}", why=why, is_damage=True)

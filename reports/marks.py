@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from harness.records.outcome import Equivalence
 from harness.records.record import Record
 from reports.quantities import MISSING, error
-from reports.rows.evidence import Mark, MarkKind
+from reports.rows.parts import Mark, MarkKind
 from reports.rows.row import Row
 
 

@@ -1,4 +1,4 @@
-"""Facts of runs: the origin of each, and those that runs or records do not share."""
+"""Provenance of runs: facts of each run, and facts that differ between runs or records."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from reports.load import Run, legible
 from reports.quantities import byte_count
 from reports.rows.report import FactDifference, FactValue, Origin
 
-# In this order, before whatever else environment.json holds.
+# Shown in this order, before the other facts of environment.json.
 _NAMES = {
     "experiment": "experiment",
     "command": "made by",
     "created_utc": "started (UTC)",
     "spec_hash": "spec hash",
     "provider": "provider",
-    "exposed": "servers within reach of others",
+    "exposed": "servers reachable from other hosts",
     "machine.cpu_model": "processor",
     "machine.n_cores": "cores",
     "machine.memory_bytes": "memory",
@@ -48,13 +48,13 @@ _NAMES = {
 
 
 _Facts = dict[str, Counter[str]]
-"""Dotted name of a fact → its values, and the number of records of each: 0 for a fact of the whole run."""
+"""Dotted name of a fact → number of records of each value; 0 for a fact of the whole run."""
 
 
 def origin_of(run: Run) -> Origin:
-    """Gather the facts of one run from its head, its records and its environment.
+    """Facts of one run, from its experiment, records and environment.
 
-    Facts that differ between records are all shown: a report must not hide that two machines took part.
+    All values of a fact are shown: a report must not hide that two machines took part.
     """
     facts = _facts_of_records(run)
     for name, value in (
@@ -81,29 +81,26 @@ def _add_environment(facts: _Facts, environment: Mapping[str, object]) -> None:
     known = {text for texts in facts.values() for text in texts}
     of_workers = any(name.startswith("machine.") for name in facts)
     for name, text in leaves("", environment):
-        # The driver's machine may be another one; and environment.json repeats what the records say, under
-        # names of its own.
+        # The driver may run on another machine, and environment.json repeats facts of the records under
+        # other names.
         if not (of_workers and name.startswith("machine.")) and (text not in known or len(text) < 4):
             _count(facts, name, text, 0)
 
 
 def folder_name(run: Run) -> str:
-    """The name of the folder that a run is in, without where that lies on one machine."""
+    """Name of a run's folder, without its path."""
     return legible(run.stored.path.resolve().name)
 
 
 def shown_name(name: str) -> str:
-    """A fact's dotted name as a person reads it."""
+    """Name of a fact for readers, from its dotted name."""
     if name in _NAMES:
         return _NAMES[name]
     return name.removeprefix("provenance.versions.").removeprefix("method.").replace("_", " ")
 
 
 def leaves(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """Leaves of nested mappings, also of those in lists, by dotted name; missing values not at all.
-
-    Lists of other values are on one line.
-    """
+    """Leaves of nested mappings by dotted name, without missing values; other lists become one leaf."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from leaves(f"{name}.{key}" if name else str(key), item)
@@ -120,20 +117,20 @@ def leaves(name: str, value: object) -> Iterator[tuple[str, str]]:
         if is_bytes and isinstance(value, int | float):
             yield name, byte_count(float(value))
         else:
-            # Records store cores as any number: 1.0 of them is one.
+            # Records store cores as floats: 1.0 is shown as 1.
             yield name, f"{value:g}" if isinstance(value, float) and value.is_integer() else str(value)
 
 
-# What a case is: comparisons are made of it, so that it differs as it should.
+# Facts that define a case differ by design.
 _OF_CASES = tuple(
     f"method.{name}" for name in ("scenario", "faults", "precision", "xla", "tf32", "replicas_on_gpus")
 )
-# Where these are not there, they are not set or not installed, which is a difference, too.
-_ABSENCE_TELLS = ("environ.", "provenance.versions.")
+# A missing one of these is not set or not installed, which is a difference, too.
+_ABSENCE_DIFFERS = ("environ.", "provenance.versions.")
 
 
 def differences_of(runs: Sequence[Run]) -> tuple[FactDifference, ...]:
-    """Facts that differ, by name; what every run says of itself, such as its start, is none of them."""
+    """Facts that differ between runs or records, without those of each run, such as its start."""
     of_runs = [_facts_of_records(run) for run in runs]
     for facts, run in zip(of_runs, runs, strict=True):
         _count(facts, "environ", run.stored.environment.get("environ"), 0)
@@ -148,7 +145,7 @@ def differences_of(runs: Sequence[Run]) -> tuple[FactDifference, ...]:
 def _differs(name: str, of_runs: Sequence[_Facts]) -> bool:
     distinct = {text for facts in of_runs for text in facts.get(name, ())}
     is_absent = any(name not in facts for facts in of_runs)
-    return len(distinct) > 1 or (is_absent and name.startswith(_ABSENCE_TELLS))
+    return len(distinct) > 1 or (is_absent and name.startswith(_ABSENCE_DIFFERS))
 
 
 def _values(counted: Counter[str] | None) -> tuple[FactValue, ...]:
@@ -160,8 +157,8 @@ def _values(counted: Counter[str] | None) -> tuple[FactValue, ...]:
 def _facts_of_records(run: Run) -> _Facts:
     facts: _Facts = {}
     for name in ("machine", "provenance", "method", "provider", "exposed"):
-        # Thousands of records share a few values, which hold mappings and so have no hash; equal ones are
-        # written alike.
+        # Thousands of records share a few values. These contain mappings, so they have no hash; equal ones
+        # have equal texts.
         values = [value for record in run.records if (value := getattr(record, name)) is not None]
         texts = [repr(value) for value in values]
         counts = Counter(texts)

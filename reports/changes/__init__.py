@@ -1,1 +1,1 @@
-"""Changes between two runs: the cases of one against the same cases of the other."""
+"""Changes between two runs, case by case."""

@@ -1,15 +1,13 @@
-"""Changes between two runs, case by case, and how sure they are.
+"""Changes of each case between two runs, with 95 % intervals.
 
-A machine is faster on one day than on another, and then all rates are. So a case is judged by its ratio to
-the baseline, formed within rounds, and by how that ratio has changed: m is the mean logarithm of the ratios
-of a run's repeats,
+    change = exp(m_after - m_before)        interval: Welch 1947
 
-    change           exp(m_after - m_before), with Welch's interval
+m is the mean over a run's repeats of log(throughput ÷ the baseline's throughput in the same rounds). Such
+ratios do not depend on the load of the machine, which differs from day to day.
 
-If most cases have changed alike, the baseline itself may have changed: its verdict is left open, and its rate
-is shown. A case without rounds beside a baseline in both runs is judged by its rate, in which a slower day
-shows. The same holds for all cases of a workload that differs between the runs, because its baseline differs,
-too. Bytes of a step are judged separately.
+The baseline itself has no such ratio: its verdict stays open, with a note if most ratios to it moved alike.
+Throughput decides instead of the ratio if a run has no paired rounds, or if the workload differs between the
+runs, because its baseline differs, too. Bytes per step are compared separately.
 """
 
 from __future__ import annotations
@@ -20,19 +18,20 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import Literal
 
 from harness.records.comparison import RepeatedMean, comparable_facts, repeated_mean
-from reports.changes.standings import (
+from reports.changes import phrases
+from reports.changes.case_results import (
     LAYERS,
     PAYLOAD,
-    Standing,
+    CaseResult,
     WorkloadChange,
+    case_results,
+    matched_cases,
     more_bytes,
-    paired,
-    standings,
     workload_changes,
 )
+from reports.changes.phrases import Verdict
 from reports.load import Run
 from reports.marks import WORDS, mark_of
 from reports.origins import leaves
@@ -40,34 +39,32 @@ from reports.quantities import byte_count, times
 from reports.shapes import shape_text
 from reports.statistics import Interval, exp, interval_of, mean_of
 
-Verdict = Literal["faster", "slower", "same", "cannot-tell", "not-comparable"]
-_BASELINE = "baseline of the ratios; a slower machine would look the same as a slower baseline"
 DEFAULT_THRESHOLD = 0.03
-_MOST_OF = 3
-"""Cases beside the baseline from which on one can speak of most of them."""
+_LEAST_RATIOS = 3
+"""Fewest ratios to a baseline for a note that most of them moved alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
-    """Quotient of a figure after and before, with its 95 % interval; None if repeats are too few for one."""
+    """Figure after ÷ figure before, with its 95 % interval; None if there are too few repeats."""
 
     value: float
     interval: Interval | None
 
     @classmethod
     def of(cls, log: RepeatedMean) -> Factor:
-        """From its logarithm."""
+        """Return the factor with a given logarithm."""
         return cls(value=exp(log.value), interval=interval_of(log))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByRate:
-    """A verdict is of the rate, in which a slower machine shows."""
+    """Verdict by throughput, which depends on the load of the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByBaseline:
-    """A verdict is of the rate's ratio to that of a baseline."""
+    """Verdict by the ratio to the throughput of a baseline."""
 
     name: str
 
@@ -77,17 +74,17 @@ JudgedBy = ByRate | ByBaseline
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One case in both runs.
+    """Change of one case between two runs.
 
     Attributes:
-        factor: by what the figure was multiplied that the verdict is of; above 1 is faster.
-        judged_by: what that figure is; None where there is no verdict.
-        rate_factor: the same of the rate.
-        why: what the verdict rests on, or why there is none.
-        is_baseline: others are measured by it, so that it is left open.
-        broken: it had a result, or computed the right thing, and has or does no more.
-        more_bytes: layers at which it sends more than before, and how much.
-        notes: what else has changed.
+        factor: change of the figure that decides the verdict; above 1 is faster.
+        judged_by: that figure; None without a verdict.
+        rate_factor: change of the throughput.
+        why: basis of the verdict, or the reason for its absence.
+        is_baseline: true if ratios of other cases refer to this case, so that its verdict stays open.
+        broken: true if the case lost its result, or its correctness.
+        more_bytes: layers at which it sends more than before, with the factor.
+        notes: other changes.
     """
 
     case: str
@@ -107,13 +104,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """Two runs, the cases that either has, and what of their surroundings differs.
+    """Changes of all cases that either of two runs has.
 
     Attributes:
-        geometric_mean: of the rates' factors of all comparable cases of workloads that are the same; None
-            where there is none.
-        workloads: those that are not the same in both, or of which a run does not say enough.
-        differences: of code and machine, as `name: before, now after`.
+        geometric_mean: of the throughput factors of comparable cases of unchanged workloads, if any.
+        workloads: workloads that differ, or may differ.
+        differences: facts of code and machine that differ, as `name: before, now after`.
     """
 
     before: str
@@ -145,20 +141,20 @@ def changes_between(
     by_rates: bool | None = None,
     anyway: bool = False,
 ) -> Changes:
-    """Set the cases of a run against those of an earlier one.
+    """Compare the cases of a run with those of an earlier one.
 
     Args:
-        threshold: change of a figure, as a share of it, up to which a case counts as the same.
-        by_rates: True: rates only. False: ratios where there are any. None: rates for workloads that differ,
-            else ratios.
-        anyway: judge cases whose circumstances differ, too.
+        threshold: largest relative change that counts as the same.
+        by_rates: True: by throughput only. False: by ratios if there are any. None: by throughput for
+            workloads that differ, else by ratios.
+        anyway: also judge cases with different circumstances.
     """
-    pairs = tuple(paired(standings(before), standings(after)))
+    pairs = tuple(matched_cases(case_results(before), case_results(after)))
     workloads = tuple(workload_changes(pairs))
     changed = frozenset(workload.workload for workload in workloads if workload.differs)
     judge = _Judge(threshold=threshold, by_rates=by_rates, anyway=anyway, changed_workloads=changed)
     cases = tuple(judge.change(a, b) for a, b in pairs)
-    cases = tuple(_with_most(case, cases) for case in cases)
+    cases = tuple(_with_moved_ratios(case, cases) for case in cases)
     logs = [
         math.log(case.rate_factor.value)
         for case in cases
@@ -174,7 +170,7 @@ def changes_between(
         cases=cases,
         geometric_mean=math.exp(fmean(logs)) if logs else None,
         workloads=workloads,
-        differences=tuple(_surroundings(before, after)),
+        differences=tuple(_run_differences(before, after)),
     )
 
 
@@ -185,8 +181,8 @@ class _Judge:
     anyway: bool
     changed_workloads: Collection[str]
 
-    def change(self, before: Standing | None, after: Standing | None) -> Change:
-        """Change of a case, which at least one run has."""
+    def change(self, before: CaseResult | None, after: CaseResult | None) -> Change:
+        """Change of a case that at least one run has."""
         one = after or before
         assert one is not None
         change = Change(
@@ -195,45 +191,54 @@ class _Judge:
             shape=shape_text(one.shape),
             strategy=one.strategy,
             verdict="not-comparable",
-            why="",
+            why=phrases.ONLY_LATER if before is None else phrases.ONLY_EARLIER,
         )
         if before is None or after is None:
-            return replace(change, why=f"only in the {'later' if before is None else 'earlier'} run")
+            return change
         broken = _broken(before, after)
         change = replace(change, broken=bool(broken), notes=tuple(_notes(before, after)))
-        missing = next((each for each in (before, after) if not each.rates), None)
+        missing = next((result for result in (before, after) if not result.rates), None)
         if missing is not None:
-            return replace(change, why=broken or f"no result: {_why_missing(missing)}")
+            return replace(change, why=broken or phrases.NO_RESULT.format(error=_error(missing)))
         rate = _mean_rate(after).minus(_mean_rate(before))
         change = replace(change, rate_factor=Factor.of(rate))
-        differences = _differences(*(comparable_facts(each.usable[0]) for each in (before, after)))
+        differences = _differences(*(comparable_facts(result.usable[0]) for result in (before, after)))
         if differences and not self.anyway:
-            return replace(change, why=f"not comparable: {'; '.join(differences)}")
+            return replace(change, why=phrases.NOT_COMPARABLE.format(differences="; ".join(differences)))
         change = replace(change, more_bytes=tuple(more_bytes(before.usable, after.usable)))
+        reasons = [broken, *(phrases.COMPARED_ANYWAY.format(difference=text) for text in differences)]
+        return self._judged(change, before, after, rate, reasons)
+
+    def _judged(
+        self, change: Change, before: CaseResult, after: CaseResult, rate: RepeatedMean, reasons: list[str]
+    ) -> Change:
+        """Add the verdict to the change of a case with results in both runs."""
         is_by_rate = self.by_rates
         if is_by_rate is None:
             is_by_rate = after.shape.workload in self.changed_workloads
-        judged_by, log = _judged_by(before, after, rate, is_by_rate=is_by_rate)
-        factor = Factor.of(log)
-        is_open = isinstance(judged_by, ByRate) and after.is_baseline and not is_by_rate
+        shift = None if is_by_rate else _shift(before, after)
+        judged_by: JudgedBy = ByRate()
+        if shift is not None and after.baseline is not None:
+            judged_by, rate = ByBaseline(name=after.baseline), shift
+        factor = Factor.of(rate)
         verdict, why = self._verdict(factor)
+        is_open = judged_by == ByRate() and after.is_baseline and not is_by_rate
         if is_open:
-            verdict, why = "cannot-tell", _BASELINE
-        reasons = (broken, why, *(f"compared although {difference}" for difference in differences))
+            verdict, why = "cannot-tell", phrases.BASELINE
         return replace(
             change,
             factor=factor,
             judged_by=judged_by,
             verdict=verdict,
             is_baseline=is_open,
-            why="; ".join(filter(None, reasons)),
+            why="; ".join(filter(None, (*reasons, why))),
         )
 
     def _verdict(self, factor: Factor) -> tuple[Verdict, str]:
         """Verdict of an interval on a change beyond the threshold, and the reason if it is uncertain."""
         interval = factor.interval
         if interval is None:
-            return "cannot-tell", "no interval: both runs need 3 repeats"
+            return "cannot-tell", phrases.NO_INTERVAL
         low, high = 1 - self.threshold, 1 + self.threshold
         if interval.high < low:
             return "slower", ""
@@ -241,81 +246,75 @@ class _Judge:
             return "faster", ""
         if low <= interval.low and interval.high <= high:
             return "same", ""
-        return "cannot-tell", "the interval reaches beyond the threshold; more repeats would decide"
+        return "cannot-tell", phrases.WIDE_INTERVAL
 
 
-def _judged_by(
-    before: Standing, after: Standing, rate: RepeatedMean, *, is_by_rate: bool
-) -> tuple[JudgedBy, RepeatedMean]:
-    shift = None if is_by_rate else _shift(before, after)
-    if shift is None or after.baseline is None:
-        return ByRate(), rate
-    return ByBaseline(name=after.baseline), shift
-
-
-def _shift(before: Standing, after: Standing) -> RepeatedMean | None:
+def _shift(before: CaseResult, after: CaseResult) -> RepeatedMean | None:
     """Change of the logarithm of a case's ratio to its baseline; None if a run does not have the ratio."""
-    if before.baseline != after.baseline or not before.against.logs or not after.against.logs:
+    if before.baseline != after.baseline or not before.ratios.logs or not after.ratios.logs:
         return None
-    return after.against.mean().minus(before.against.mean())
+    return after.ratios.mean().minus(before.ratios.mean())
 
 
-def _with_most(change: Change, cases: Sequence[Change]) -> Change:
+def _with_moved_ratios(change: Change, cases: Sequence[Change]) -> Change:
+    """Add a note to a baseline if most ratios to it moved alike."""
     by_it = ByBaseline(name=change.strategy)
-    beside = [case.factor for case in cases if case.workload == change.workload and case.judged_by == by_it]
-    moved = [factor for factor in beside if factor and factor.interval and not factor.interval.contains(1.0)]
+    ratios = [case.factor for case in cases if case.workload == change.workload and case.judged_by == by_it]
+    moved = [factor for factor in ratios if factor and factor.interval and not factor.interval.contains(1.0)]
     up = [factor.value for factor in moved if factor.value > 1]
     alike = up if len(up) * 2 > len(moved) else [factor.value for factor in moved if factor.value < 1]
-    if change.verdict != "cannot-tell" or len(beside) < _MOST_OF or len(alike) * 2 <= len(beside):
+    if change.verdict != "cannot-tell" or len(ratios) < _LEAST_RATIOS or len(alike) * 2 <= len(ratios):
         return change
-    most = f"{len(alike)} of {len(beside)} ratios to it changed alike, about {times(median(alike))}"
-    return replace(change, why=f"{change.why}; {most}: either they changed or the baseline did")
+    note = phrases.RATIOS_MOVED.format(n_moved=len(alike), n=len(ratios), factor=times(median(alike)))
+    return replace(change, why=f"{change.why}; {note}")
 
 
-def _mean_rate(standing: Standing) -> RepeatedMean:
-    return repeated_mean([math.log(rate) for rate in standing.rates])
+def _mean_rate(result: CaseResult) -> RepeatedMean:
+    return repeated_mean([math.log(rate) for rate in result.rates])
 
 
-def _broken(before: Standing, after: Standing) -> str:
-    """In what way a case that was sound is no more; empty where it is, or never was."""
+def _broken(before: CaseResult, after: CaseResult) -> str:
+    """Reason why a case that had a correct result has none any more; empty otherwise."""
     was, now = mark_of(before.records), mark_of(after.records)
     if before.rates and not after.rates and not all(r.is_broken_by_faults for r in after.records):
-        return f"no result any more: {_why_missing(after)}"
+        return phrases.NO_RESULT_ANY_MORE.format(error=_error(after))
     if was.proven and now.kind in ("not-equivalent", "beyond-bound"):
-        return f"correctness changed: {WORDS[was.kind]} before, now {WORDS[now.kind]}"
+        return phrases.INCORRECT.format(before=WORDS[was.kind], after=WORDS[now.kind])
     return ""
 
 
-def _why_missing(standing: Standing) -> str:
-    last = standing.records[-1]
+def _error(result: CaseResult) -> str:
+    last = result.records[-1]
     if last.error is not None:
         return f"{last.error.type}: {last.error.message}"
     return last.plausibility or last.status
 
 
-def _notes(before: Standing, after: Standing) -> Iterator[str]:
+def _notes(before: CaseResult, after: CaseResult) -> Iterator[str]:
     was, now = mark_of(before.records).kind, mark_of(after.records).kind
     if was != now:
-        yield f"mark: {WORDS[was]} before, now {WORDS[now]}"
+        yield phrases.MARK_CHANGED.format(before=WORDS[was], after=WORDS[now])
     for layer, figure in LAYERS.items():
         old, new = mean_of(figure.values(before.usable)), mean_of(figure.values(after.usable))
         if old is None or new is None or abs(new.value - old.value) <= PAYLOAD.least_effect * old.value:
             continue
-        by = f", {times(new.value / old.value)}" if old.value else ""
-        yield f"{layer.name} per step: {byte_count(old.value)} before, now {byte_count(new.value)}{by}"
+        text = phrases.BYTES_CHANGED.format(
+            layer=layer.name, before=byte_count(old.value), after=byte_count(new.value)
+        )
+        yield f"{text}, {times(new.value / old.value)}" if old.value else text
 
 
-def _surroundings(before: Run, after: Run) -> list[str]:
+def _run_differences(before: Run, after: Run) -> list[str]:
     facts: list[dict[str, object]] = []
     for run in (before, after):
         first = next(iter(run.records), None)
         sections = {name: getattr(first, name, None) for name in ("machine", "provenance")}
-        facts.append({name: dataclasses.asdict(found) for name, found in sections.items() if found})
+        facts.append({name: dataclasses.asdict(section) for name, section in sections.items() if section})
     return _differences(*facts)
 
 
 def _differences(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    """Each leaf that is not the same, as `name: before, now after`."""
+    """Leaves that differ, as `name: before, now after`."""
     old, new = dict(leaves("", before)), dict(leaves("", after))
     return [
         _difference(name, old.get(name), new.get(name))
@@ -330,8 +329,8 @@ _N_DIGITS = 9
 
 
 def _difference(name: str, before: str | None, after: str | None) -> str:
-    """One difference in words; of files only their names, of other hashes their first digits."""
+    """Describe one difference: of files only their names, of other hashes their first digits."""
     if name.startswith(_FILES) and before and after:
-        return f"{name.rpartition('/')[2].removeprefix(_FILES).partition(':')[0]} was edited"
+        return phrases.EDITED.format(file=name.rpartition("/")[2].removeprefix(_FILES).partition(":")[0])
     old, new = (_HASH.sub(lambda m: m[0][:_N_DIGITS], text or "unknown") for text in (before, after))
-    return f"{name}: {old}, now {new}"
+    return phrases.DIFFERS.format(fact=name, before=old, after=new)

@@ -1,1 +1,1 @@
-"""Curves beside the rows: over sizes, links, steps and rounds; trade-offs; shares of workers."""
+"""Curves of a report: throughput by devices and by links, against traffic, loss, rounds, memory, faults."""

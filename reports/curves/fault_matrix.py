@@ -1,4 +1,4 @@
-"""Rules against faults: the result of each strategy in every scenario, and the front of those that pay."""
+"""Fault matrix: a metric by strategy and fault scenario, and the Pareto front of speed and worst case."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from reports.shapes import shape_text
 
 
 def undominated(points: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
-    """Names than which no other is at least as good in both figures and better in one.
+    """Pareto front: names for which no other is at least as good in both figures and better in one.
 
     Args:
-        points: name → two figures, more is better in each.
+        points: name → two figures; more is better in both.
     """
     return tuple(
         name
@@ -34,7 +34,7 @@ _LESS_IS_BETTER = ("loss", "error", "perplexity")
 
 
 def fault_matrices(sources: Sequence[Source]) -> tuple[FaultMatrix, ...]:
-    """A matrix for each metric of each workload and shape that was run in scenarios with faults."""
+    """A matrix per metric of each workload and shape with fault scenarios."""
     alike: dict[tuple[object, ...], list[Source]] = {}
     for source in sources:
         alike.setdefault((source.run_number, replace(source.shape, scenario="")), []).append(source)
@@ -49,48 +49,23 @@ def fault_matrices(sources: Sequence[Source]) -> tuple[FaultMatrix, ...]:
 
 
 def _is_scenario(comparison: Comparison) -> bool:
-    """True if a comparison has strategies that faults concern: not only controls and one device alone."""
+    """True if a comparison has strategies other than controls and `single`, which faults do not affect."""
     return any(row.class_ != "control" and not is_single(row) for row in comparison.rows)
 
 
 def _matrix(members: Sequence[Comparison], metric: str, shape: str) -> FaultMatrix:
-    """One metric.
+    """Matrix of one metric.
 
     Args:
-        shape: what the scenarios have in common, in words.
+        members: comparisons that differ in their fault scenario only.
+        shape: their common shape, in words.
     """
     less = less_is_better(metric)
     clean = next((member for member in members if not member.faults), None)
-    rows = {member.scenario: {row.strategy: row for row in member.rows} for member in members}
     names = dict.fromkeys(row.strategy for member in members for row in member.rows)
-    lines = []
-    for name in names:
-        cells = tuple(
-            _cell(rows[member.scenario].get(name), metric, has_faults=bool(member.faults))
-            for member in members
-        )
-        if all(cell is None for cell in cells):
-            continue
-        usual = None if clean is None else rows[clean.scenario].get(name)
-        counting = [
-            (bool(each.faults), _score(cell, less=less))
-            for cell, each in zip(cells, members, strict=True)
-            if cell is not None and _counts(cell)
-        ]
-        scores = [score for _, score in counting] if any(faulty for faulty, _ in counting) else []
-        lines.append(
-            FaultLine(
-                strategy=name,
-                cells=cells,
-                relative_rate=_relative(usual),
-                relative_note="" if usual is None or usual.is_baseline else interval_of(usual.ratio),
-                worst=(max if less else min)(scores, default=None),
-                payload_bytes=None
-                if usual is None or usual.payload_bytes is None
-                else usual.payload_bytes.value,
-            )
-        )
-    front = set(_front(lines, less=less))
+    all_lines = [_line(name, members, clean, metric, less=less) for name in names]
+    lines = [line for line in all_lines if any(cell is not None for cell in line.cells)]
+    front = _front(lines, less=less)
     return FaultMatrix(
         run=members[0].run,
         workload=members[0].workload,
@@ -103,16 +78,41 @@ def _matrix(members: Sequence[Comparison], metric: str, shape: str) -> FaultMatr
     )
 
 
+def _line(
+    name: str, members: Sequence[Comparison], clean: Comparison | None, metric: str, *, less: bool
+) -> FaultLine:
+    """Results of one strategy; throughput and bytes are those of `clean`, the scenario without faults."""
+    rows = [next((row for row in member.rows if row.strategy == name), None) for member in members]
+    cells = tuple(
+        _cell(row, metric, has_faults=bool(member.faults)) for row, member in zip(rows, members, strict=True)
+    )
+    usual = next((row for row, member in zip(rows, members, strict=True) if member is clean), None)
+    scores = {
+        member.scenario: _score(cell, less=less)
+        for cell, member in zip(cells, members, strict=True)
+        if cell is not None and _counts(cell)
+    }
+    has_faults = any(member.faults for member in members if member.scenario in scores)
+    return FaultLine(
+        strategy=name,
+        cells=cells,
+        relative_rate=_relative(usual),
+        relative_note="" if usual is None or usual.is_baseline else interval_of(usual.ratio),
+        worst=(max if less else min)(scores.values(), default=None) if has_faults else None,
+        payload_bytes=usual.payload_bytes.value if usual and usual.payload_bytes else None,
+    )
+
+
 def _cell(row: Row | None, metric: str, *, has_faults: bool) -> FaultCell | None:
     if row is None:
         return None
-    # A sum of gradients is a rule for none.
-    alone = row.mark.kind == "reference"
-    void = has_faults and not alone and (row.rule is None or row.rule.n_faulty > row.rule.f)
+    # A sum of gradients tolerates no faulty worker.
+    is_single_device = row.mark.kind == "reference"
+    void = has_faults and not is_single_device and (row.rule is None or row.rule.n_faulty > row.rule.f)
     mean = row.metrics.get(metric)
     n_diverged = sum(len(problem.repeats) for problem in row.problems if problem.type in DIVERGED_KINDS)
     if n_diverged:
-        # Whoever trains once may have one of these; a mean of the others would hide them.
+        # A mean over the other repeats would hide the diverged ones.
         note = f"{n_diverged} of {row.n_repeats} repeats"
         return FaultCell(value=None, outcome=DIVERGED, step=None, void=void, note=note)
     if mean is not None:
@@ -134,7 +134,7 @@ def _score(cell: FaultCell, *, less: bool) -> float:
 
 
 def less_is_better(metric: str) -> bool:
-    """True if a model should have little of a metric, judged by its name."""
+    """True if lower values of a metric are better, by its name."""
     return metric.lower().replace("-", "_").split("_")[-1] in _LESS_IS_BETTER
 
 
@@ -144,14 +144,11 @@ def _relative(row: Row | None) -> float | None:
     return 1.0 if row.is_baseline else row.ratio.value if row.ratio else None
 
 
-def _front(lines: Iterable[FaultLine], *, less: bool) -> Iterable[str]:
-    """Strategies than which no other is both at least as fast and at least as good at worst.
-
-    What goes to pieces is on no front, however fast.
-    """
+def _front(lines: Iterable[FaultLine], *, less: bool) -> Sequence[str]:
+    """Pareto front of throughput and worst metric; strategies that diverged are excluded."""
     points: Mapping[str, tuple[float, float]] = {
         line.strategy: (line.relative_rate, -line.worst if less else line.worst)
         for line in lines
         if line.relative_rate is not None and line.worst is not None and math.isfinite(line.worst)
     }
-    yield from undominated(points)
+    return undominated(points)

@@ -1,4 +1,4 @@
-"""Curves of one comparison: trade-off, losses, rounds over time, and shares of workers."""
+"""Curves of one comparison: speed against traffic, losses, rounds over time, memory of workers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from reports.rows.report import (
     LossCurve,
     RoundLine,
     RoundsOverTime,
-    ServerBalance,
-    SlowestRound,
     TradeOff,
     TradeOffPoint,
     WorkerMemory,
@@ -28,18 +26,18 @@ from reports.rows.row import Row
 
 
 def spread(n: int, most: int) -> list[int]:
-    """At most `most` of n places, evenly, the first and the last included."""
+    """At most `most` of n places, evenly spread, with the first and the last."""
     places: list[int] = np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(int)).tolist()
     return places
 
 
 def short(value: float, *, significant: int) -> float | None:
-    """A number of so many digits, None where it is not finite."""
+    """Number rounded to significant digits; None if it is not finite."""
     return float(f"{value:.{significant}g}") if math.isfinite(value) else None
 
 
 def trade_off_of(rows: Sequence[Row], contrasts: Contrasts) -> TradeOff | None:
-    """Rates against bytes per step; None unless two strategies that may win have both."""
+    """Throughput against bytes per step; None unless two candidates have both."""
     candidates = [row for row in rows if can_win(row)]
     layer = layer_of(candidates)
     known = [
@@ -62,15 +60,17 @@ def trade_off_of(rows: Sequence[Row], contrasts: Contrasts) -> TradeOff | None:
                 sent_bytes=sent.mean,
                 is_bound=sent.is_bound,
                 on_front=can_win(row)
-                and not any(_beats(rival, (row, sent), contrasts) for rival in rivals if rival[0] is not row),
+                and not any(
+                    _dominates(rival, (row, sent), contrasts) for rival in rivals if rival[0] is not row
+                ),
             )
             for row, rate, sent in known
         ),
     )
 
 
-def _beats(rival: tuple[Row, SentBytes], point: tuple[Row, SentBytes], contrasts: Contrasts) -> bool:
-    """True if a rival is as good in both figures, and repeats show it to be better in one of them."""
+def _dominates(rival: tuple[Row, SentBytes], point: tuple[Row, SentBytes], contrasts: Contrasts) -> bool:
+    """True if a rival is at least as good in both figures and significantly better in one."""
     (rival_row, rival_sent), (row, sent) = rival, point
     lead = contrasts.of(rival_row.strategy, row.strategy)
     if lead is None or lead.value < 1.0 or rival_sent.mean.value > sent.at_least:
@@ -83,7 +83,7 @@ _Floats = npt.NDArray[np.float64]
 
 
 def loss_curves_of(rows: Sequence[Row], usable: Mapping[str, Sequence[Record]]) -> tuple[LossCurve, ...]:
-    """A curve for each row whose records hold losses of two steps at least."""
+    """A curve for each row whose records have losses of at least two steps."""
     return tuple(curve for row in rows if (curve := _curve(row, usable.get(row.strategy, ()))) is not None)
 
 
@@ -91,32 +91,30 @@ def _curve(row: Row, records: Sequence[Record]) -> LossCurve | None:
     known = [(record, steps) for record in records if (steps := _steps_of(record)) is not None]
     if not known:
         return None
-    at = _common_steps([steps for _, steps in known])
-    if len(at) < 2:
+    at_steps = _common_steps([steps for _, steps in known])
+    if len(at_steps) < 2:
         return None
-    losses = np.stack([np.interp(at, steps, _losses(record)) for record, steps in known])
-    low, high = (_shown(limit(losses, axis=0)) for limit in (np.min, np.max))
-    is_one = low == high
+    losses = np.stack([np.interp(at_steps, steps, _losses(record)) for record, steps in known])
+    low, high = (_rounded(limit(losses, axis=0)) for limit in (np.min, np.max))
+    at_s = np.mean([_seconds_at(at_steps, record) for record, _ in known], axis=0)
     return LossCurve(
         strategy=row.strategy,
         mark=row.mark.kind,
         n=len(known),
-        at_steps=tuple(int(step) for step in at),
-        at_s=tuple(
-            float(f"{s:.5g}") for s in np.mean([_seconds_at(at, record) for record, _ in known], axis=0)
-        ),
-        mean=_shown(np.mean(losses, axis=0)),
-        low=() if is_one else low,
-        high=() if is_one else high,
+        at_steps=tuple(int(step) for step in at_steps),
+        at_s=tuple(float(f"{s:.5g}") for s in at_s),
+        mean=_rounded(np.mean(losses, axis=0)),
+        low=() if low == high else low,
+        high=() if low == high else high,
     )
 
 
 def _steps_of(record: Record) -> _Floats | None:
-    """Number of the step of each loss: they are spread evenly over all steps after the warm-up."""
+    """Step number of each loss; losses are spread evenly over all steps after the warm-up."""
     span, losses = timed_span(record), record.loss
     if span is None or losses is None or not 2 <= len(losses) <= span[1] - span[0] + 1:
         return None
-    # Rounded as the harness chose them: counted from 0.
+    # The harness rounds in the same way, counting from 0.
     steps: _Floats = np.linspace(0, span[1] - span[0], len(losses)).round() + span[0]
     return steps
 
@@ -126,7 +124,7 @@ def _losses(record: Record) -> _Floats:
 
 
 def _common_steps(steps: Sequence[_Floats]) -> _Floats:
-    """Steps that all repeats made, of the repeat that has fewest there; evenly thinned."""
+    """Steps within the range of all repeats, of the repeat with fewest steps there; evenly thinned."""
     first, last = max(step[0] for step in steps), min(step[-1] for step in steps)
     inside = [step[(step >= first) & (step <= last)] for step in steps]
     fewest = min(inside, key=len)
@@ -136,7 +134,7 @@ def _common_steps(steps: Sequence[_Floats]) -> _Floats:
 
 
 def _seconds_at(steps: _Floats, record: Record) -> _Floats:
-    """Seconds that so many steps take: those of a window at its median, all others at the repeat's."""
+    """Seconds up to each step: steps of a window at its median, all others at the repeat's median."""
     span, rounds = timed_span(record), record.rounds
     assert span is not None
     assert record.step_s is not None
@@ -151,7 +149,7 @@ def _seconds_at(steps: _Floats, record: Record) -> _Floats:
     return seconds
 
 
-def _shown(losses: _Floats) -> tuple[float | None, ...]:
+def _rounded(losses: _Floats) -> tuple[float | None, ...]:
     return tuple(short(loss, significant=5) for loss in losses.tolist())
 
 
@@ -161,17 +159,17 @@ _Relative = dict[_Round, float]
 
 
 def rounds_over_time_of(rows: Sequence[Row], usable: Mapping[str, Sequence[Record]]) -> RoundsOverTime | None:
-    """Windows of all repeats relative to their strategy's median; None where there are no two rounds."""
+    """Windows of all repeats relative to their strategy's median; None with fewer than two rounds."""
     windows = {row.strategy: dict(_windows(usable.get(row.strategy, ()))) for row in rows}
     medians_s = {name: median(steps_s.values()) for name, steps_s in windows.items() if steps_s}
     relative = {
-        name: {each: step_s / median_s for each, step_s in windows[name].items()}
+        name: {key: step_s / median_s for key, step_s in windows[name].items()}
         for name, median_s in medians_s.items()
     }
     repeats = _repeats(usable)
     order = {block: place for place, block in enumerate(repeats)}
     rounds = sorted(
-        {each for line in relative.values() for each in line}, key=lambda each: (order[each[0]], each[1])
+        {key for line in relative.values() for key in line}, key=lambda key: (order[key[0]], key[1])
     )
     if len(rounds) < 2:
         return None
@@ -192,12 +190,11 @@ def rounds_over_time_of(rows: Sequence[Row], usable: Mapping[str, Sequence[Recor
             for row in rows
             if row.strategy in relative
         ),
-        slowest=_slowest(rounds, relative, repeats),
     )
 
 
 def _windows(records: Sequence[Record]) -> Iterator[tuple[_Round, float]]:
-    """Each window's round, and its median step; what has the same block and number ran in the same round."""
+    """Round of each window, as block and number, and its median step time."""
     for record in records:
         if record.rounds is not None:
             for number, step_s in enumerate(record.rounds.step_s):
@@ -206,7 +203,7 @@ def _windows(records: Sequence[Record]) -> Iterator[tuple[_Round, float]]:
 
 
 def _repeats(usable: Mapping[str, Sequence[Record]]) -> dict[str, int]:
-    records = sorted((r for each in usable.values() for r in each), key=lambda record: record.order)
+    records = sorted((r for of_case in usable.values() for r in of_case), key=lambda record: record.order)
     repeats: dict[str, int] = {}
     for record in records:
         if record.rounds is not None:
@@ -215,31 +212,12 @@ def _repeats(usable: Mapping[str, Sequence[Record]]) -> dict[str, int]:
 
 
 def _mean_of(line: _Relative, point: Sequence[_Round]) -> float | None:
-    known = [line[each] for each in point if each in line]
+    known = [line[key] for key in point if key in line]
     return short(fmean(known), significant=4) if known else None
 
 
-def _slowest(
-    rounds: Sequence[_Round], relative: Mapping[str, _Relative], repeats: Mapping[str, int]
-) -> SlowestRound | None:
-    beside = {each: [line[each] for line in relative.values() if each in line] for each in rounds}
-    shared = {each: steps for each, steps in beside.items() if len(steps) > 1}
-    if not shared:
-        return None
-    worst = max(shared, key=lambda each: median(shared[each]))
-    return SlowestRound(
-        repeat=repeats[worst[0]],
-        number=worst[1],
-        relative=median(shared[worst]),
-        n_strategies=len(shared[worst]),
-    )
-
-
-_Bytes = tuple[int | None, ...]
-
-
 def memory_of(rows: Sequence[Row], usable: Mapping[str, Sequence[Record]]) -> tuple[WorkerMemory, ...]:
-    """Peak memory of each worker, for each row of which it is stored."""
+    """Peak memory of each worker, for each row with records of it."""
     memory = []
     for row in rows:
         records = usable.get(row.strategy, ())
@@ -251,65 +229,26 @@ def memory_of(rows: Sequence[Row], usable: Mapping[str, Sequence[Record]]) -> tu
         ]
         if not any(by_worker):
             continue
-        low, high = (tuple(limit(each, default=None) for each in by_worker) for limit in (min, max))
+        low, high = (tuple(limit(values, default=None) for values in by_worker) for limit in (min, max))
         memory.append(
             WorkerMemory(
                 strategy=row.strategy,
                 n=max(map(len, by_worker)),
-                peak_bytes=tuple(round(fmean(each)) if each else None for each in by_worker),
+                peak_bytes=tuple(round(fmean(values)) if values else None for values in by_worker),
                 low=() if low == high else low,
                 high=() if low == high else high,
-                variable_bytes=_variable_bytes(records),
+                variable_bytes=next((r.variable_bytes for r in records if r.variable_bytes), None),
             )
         )
     return tuple(memory)
 
 
-def balance_of(rows: Sequence[Row], usable: Mapping[str, Sequence[Record]]) -> tuple[ServerBalance, ...]:
-    """Bytes that tasks send and receive, for each row with a count between two tasks."""
-    balances = []
-    for row in rows:
-        records, matrix = usable.get(row.strategy, ()), row.tcp_matrix
-        if matrix is None or len(matrix) < 2:
-            continue
-        sent, received = _sums(matrix), _sums(tuple(zip(*matrix, strict=True)))
-        if not any(sent):
-            continue
-        variables = _variable_bytes(records)
-        balances.append(
-            ServerBalance(
-                strategy=row.strategy,
-                n=sum(r.tcp_matrix is not None for r in records),
-                sent_bytes=sent,
-                received_bytes=received,
-                variable_bytes=variables,
-                sent_imbalance=_imbalance(sent),
-                received_imbalance=_imbalance(received),
-                variable_imbalance=_imbalance(variables or ()),
-            )
-        )
-    return tuple(balances)
-
-
-def _variable_bytes(records: Sequence[Record]) -> _Bytes | None:
-    return next((r.variable_bytes for r in records if r.variable_bytes), None)
-
-
-def _sums(lines: Sequence[Sequence[float | None]]) -> tuple[int, ...]:
-    return tuple(round(sum(value or 0.0 for value in line)) for line in lines)
-
-
-def _imbalance(values: Sequence[int | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return max(known) / fmean(known) if any(known) else None
-
-
 def curves_of(rows: Sequence[Row], contrasts: Contrasts) -> Curves:
-    """Data of a comparison's charts, as far as its records have it.
+    """Data of a comparison's charts.
 
     Args:
-        rows: in their order.
-        contrasts: between them, with the records behind them.
+        rows: in the order of the report.
+        contrasts: of these rows, with their records.
     """
     usable = contrasts.usable
     return Curves(
@@ -317,5 +256,4 @@ def curves_of(rows: Sequence[Row], contrasts: Contrasts) -> Curves:
         losses=loss_curves_of(rows, usable),
         rounds=rounds_over_time_of(rows, usable),
         memory=memory_of(rows, usable),
-        balance=balance_of(rows, usable),
     )

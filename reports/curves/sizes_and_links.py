@@ -1,4 +1,4 @@
-"""Curves across comparisons: rates by the number of devices, and by the rate of links."""
+"""Curves across comparisons: throughput by number of devices, and by link rate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reports.contrasts import Contrasts, rate_ratio
 from reports.quantities import link_rate
 from reports.recommendation import phrases
 from reports.recommendation.candidates import can_win, together
-from reports.rows.evidence import MarkKind
+from reports.rows.parts import MarkKind
 from reports.rows.report import (
     Comparison,
     CrossOver,
@@ -30,10 +30,10 @@ from reports.statistics import Estimate, Interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A comparison, the shape it is of, and how its strategies stand against each other.
+    """A comparison with its shape and the contrasts between its strategies.
 
     Attributes:
-        run_number: place of its run in the report, from 0; copies of a run have one name in several places.
+        run_number: index of its run in the report; copies of a run share their name.
     """
 
     shape: ComparedShape
@@ -44,7 +44,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
-    """A strategy at one size, with the records behind its row."""
+    """A strategy at one size, with its records."""
 
     workers: int
     replicas: int
@@ -58,7 +58,7 @@ class _Measured:
 
 
 def scaling_of(sources: Sequence[Source]) -> tuple[Scaling, ...]:
-    """Curves of comparisons that differ in nothing but their size, where there are two sizes at least."""
+    """Scaling curves of comparisons that differ only in their size, with at least two sizes."""
     groups: dict[tuple[object, ...], list[Source]] = {}
     for source in sources:
         groups.setdefault(_alike(source), []).append(source)
@@ -73,7 +73,7 @@ def _alike(source: Source) -> tuple[object, ...]:
 
 
 def _batch_size(comparison: Comparison) -> float | None:
-    """Examples that the rule keeps: those of a step, or of each replica in it."""
+    """Batch size that the batch rule keeps constant: examples per step, or per replica."""
     if comparison.batch_size is None or comparison.batch_rule != "per-replica":
         return comparison.batch_size
     return comparison.batch_size / (comparison.workers * comparison.replicas)
@@ -86,7 +86,7 @@ def _scaling(members: Sequence[Source], sources: Sequence[Source]) -> Scaling | 
         for row in source.comparison.rows:
             if not is_single(row):
                 lines.setdefault(row.strategy, []).extend(_measured(source, row))
-    sizes = {(each.workers, each.replicas) for line in lines.values() for each in line}
+    sizes = {(point.workers, point.replicas) for line in lines.values() for point in line}
     if len(sizes) < 2 or first.batch_size is None:
         return None
     single = _single(members[0], [*members, *sources])
@@ -100,7 +100,7 @@ def _scaling(members: Sequence[Source], sources: Sequence[Source]) -> Scaling | 
         lines=(
             *own,
             *(
-                _line(line, single or min(line, key=lambda each: each.n_devices))
+                _line(line, single or min(line, key=lambda point: point.n_devices))
                 for line in lines.values()
                 if line
             ),
@@ -109,7 +109,7 @@ def _scaling(members: Sequence[Source], sources: Sequence[Source]) -> Scaling | 
 
 
 def is_single(row: Row) -> bool:
-    """True if a row is of one device, also as the baseline's twin, whatever shape it stands beside."""
+    """True for `single` and its A/A copy, which appear in several shapes."""
     return row.strategy.partition(":")[0].partition(" ")[0] == BASELINE
 
 
@@ -122,7 +122,7 @@ def _measured(source: Source, row: Row) -> list[_Measured]:
 
 
 def _single(beside: Source, sources: Sequence[Source]) -> _Measured | None:
-    """`single` on the examples that the batch rule keeps, wherever in the run it stands."""
+    """`single` with the batch size that the batch rule keeps constant, in any comparison of the run."""
     wanted = beside.run_number, shared_with_single(beside.shape)
     for source in sources:
         if (source.run_number, shared_with_single(source.shape)) != wanted:
@@ -135,37 +135,37 @@ def _single(beside: Source, sources: Sequence[Source]) -> _Measured | None:
 
 
 def _line(line: Sequence[_Measured], reference: _Measured) -> ScalingLine:
-    ordered = sorted(line, key=lambda each: (each.n_devices, each.workers))
+    ordered = sorted(line, key=lambda point: (point.n_devices, point.workers))
     return ScalingLine(
         strategy=line[0].row.strategy,
         mark=_mark(ordered),
         reference=reference.row.strategy,
         reference_devices=reference.n_devices,
-        points=tuple(_point(each, reference) for each in ordered),
+        points=tuple(_point(point, reference) for point in ordered),
     )
 
 
 def _mark(line: Sequence[_Measured]) -> MarkKind:
-    """The mark of a strategy that was checked at each size: the first that keeps it from winning."""
-    return next((each.row.mark for each in line if not each.row.mark.proven), line[0].row.mark).kind
+    """Mark of a strategy at all sizes: the first one that excludes it from winning, if any."""
+    return next((point.row.mark for point in line if not point.row.mark.proven), line[0].row.mark).kind
 
 
-def _point(each: _Measured, reference: _Measured) -> ScalingPoint:
-    share = reference.n_devices / each.n_devices
+def _point(point: _Measured, reference: _Measured) -> ScalingPoint:
+    share = reference.n_devices / point.n_devices
     return ScalingPoint(
-        workers=each.workers,
-        replicas=each.replicas,
-        n_devices=each.n_devices,
-        rate=each.rate,
+        workers=point.workers,
+        replicas=point.replicas,
+        n_devices=point.n_devices,
+        rate=point.rate,
         perfect_rate=reference.rate.value / share,
-        efficiency=_efficiency(each, reference, share),
+        efficiency=_efficiency(point, reference, share),
     )
 
 
-def _efficiency(each: _Measured, reference: _Measured, share: float) -> Estimate:
-    ratio = None if each is reference else rate_ratio(each.records, reference.records)
+def _efficiency(point: _Measured, reference: _Measured, share: float) -> Estimate:
+    ratio = None if point is reference else rate_ratio(point.records, reference.records)
     if ratio is None:
-        return Estimate(value=1.0, n=each.rate.n, interval=None, why_no_interval="the reference")
+        return Estimate(value=1.0, n=point.rate.n, interval=None, why_no_interval="the reference")
     interval = ratio.interval
     return Estimate(
         value=ratio.value * share,
@@ -176,7 +176,7 @@ def _efficiency(each: _Measured, reference: _Measured, share: float) -> Estimate
 
 
 def link_sensitivity_of(sources: Sequence[Source]) -> tuple[LinkSensitivity, ...]:
-    """Curves of comparisons that differ in nothing but the rate of their links, where there are two."""
+    """Curves of comparisons that differ only in their link rate, with at least two rates."""
     groups: dict[tuple[object, ...], list[Source]] = {}
     for source in sources:
         alike = (source.run_number, replace(source.shape, link_mbit=0.0), source.comparison.batch_rule)
@@ -226,12 +226,12 @@ def _sensitivity(members: Sequence[Source]) -> LinkSensitivity:
 
 
 def _cross_overs(slower: Source, faster: Source) -> Iterator[CrossOver]:
-    """Pairs that change places between two rates, if one of them is the best of all at either."""
+    """Crossovers between two link rates that involve the best strategy at either rate."""
     names, others = (
         [row.strategy for row in source.comparison.rows if can_win(row)] for source in (slower, faster)
     )
     both = [name for name in names if name in others]
-    # Rows are in falling order of standing.
+    # Rows are sorted from fastest to slowest.
     best = {names[0], others[0]} if both else set()
     for below, above in permutations(both, 2):
         if best & {below, above} and (crossing := _cross_over(slower, faster, below, above)):
@@ -243,13 +243,19 @@ def _cross_over(slower: Source, faster: Source, below: str, above: str) -> Cross
     if first is None or second is None or not math.inf > first.value > 1.0 > second.value > 0.0:
         return None
     slower_mbit, faster_mbit = slower.comparison.link_requested_mbit, faster.comparison.link_requested_mbit
-    # Sorted, with no limit last, and of one rate there is one.
+    # Rates are sorted and distinct, with no limit last.
     assert slower_mbit is not None
     at_mbit = None
     if faster_mbit is not None:
         share = math.log(first.value) / (math.log(first.value) - math.log(second.value))
         at_mbit = slower_mbit * (faster_mbit / slower_mbit) ** share
-    shown = slower.contrasts.ahead(below, above), faster.contrasts.ahead(above, below)
+    low, high = link_rate(slower_mbit), link_rate(faster_mbit)
+    is_ahead = {low: slower.contrasts.ahead(below, above), high: faster.contrasts.ahead(above, below)}
+    ends = [rate for rate, is_significant in is_ahead.items() if not is_significant]
+    if at_mbit is None:
+        where, name, other = phrases.SOMEWHERE_ABOVE.format(rate=low), above, below
+    else:
+        where, name, other = phrases.BELOW.format(rate=link_rate(at_mbit, significant=2)), below, above
     n = min(first.n, first.n_baseline, second.n, second.n_baseline)
     return CrossOver(
         slower_mbit=slower_mbit,
@@ -258,38 +264,19 @@ def _cross_over(slower: Source, faster: Source, below: str, above: str) -> Cross
         ahead_below=below,
         ahead_above=above,
         n=n,
-        is_shown=all(shown),
-        sentence=_overtakes(slower_mbit, faster_mbit, at_mbit, below, above, shown, n),
-    )
-
-
-def _overtakes(
-    slower_mbit: float,
-    faster_mbit: float | None,
-    at_mbit: float | None,
-    below: str,
-    above: str,
-    shown: tuple[bool, bool],
-    n: int,
-) -> str:
-    low, high = link_rate(slower_mbit), link_rate(faster_mbit)
-    if at_mbit is None:
-        where, name, other = phrases.SOMEWHERE_ABOVE.format(rate=low), above, below
-    else:
-        where, name, other = phrases.BELOW.format(rate=link_rate(at_mbit, significant=2)), below, above
-    ends = [end for end, is_shown in zip((low, high), shown, strict=True) if not is_shown]
-    phrase = phrases.MAY_OVERTAKE if ends else phrases.OVERTAKES
-    return phrase.format(
-        slower=where, name=name, other=other, ends=" and ".join(ends), low=low, high=high, n=n
+        is_shown=not ends,
+        sentence=(phrases.MAY_OVERTAKE if ends else phrases.OVERTAKES).format(
+            slower=where, name=name, other=other, ends=" and ".join(ends), low=low, high=high, n=n
+        ),
     )
 
 
 def sentences_of(members: Sequence[Source], cross_overs: Sequence[CrossOver]) -> tuple[str, ...]:
-    """Sentences on where the best changes, where that is unknown, or that it does not change.
+    """Sentences on crossovers, on ranges where they are unknown, or on their absence.
 
     Args:
-        members: comparisons by the rate of their links, two at least, slowest first.
-        cross_overs: between neighbours of them.
+        members: at least two comparisons by link rate, slowest first.
+        cross_overs: between neighbouring rates.
     """
     unknown = [text for slower, faster in pairwise(members) if (text := _why_unknown(slower, faster))]
     sentences = [*(cross_over.sentence for cross_over in cross_overs), *unknown]
@@ -301,8 +288,8 @@ def sentences_of(members: Sequence[Source], cross_overs: Sequence[CrossOver]) ->
 
 
 def _why_unknown(slower: Source, faster: Source) -> str:
-    low, high = (link_rate(each.comparison.link_requested_mbit) for each in (slower, faster))
-    at_low, at_high = ([row.strategy for row in _candidates(each)] for each in (slower, faster))
+    low, high = (link_rate(source.comparison.link_requested_mbit) for source in (slower, faster))
+    at_low, at_high = ([row.strategy for row in _candidates(source)] for source in (slower, faster))
     both = [name for name in at_low if name in at_high]
     if not both:
         return phrases.UNKNOWN_WITH_NONE.format(low=low, high=high)
@@ -315,7 +302,7 @@ def _why_unknown(slower: Source, faster: Source) -> str:
 
 
 def _none_overtakes(members: Sequence[Source]) -> str:
-    """The best stays: with certainty only where repeats distinguish it from all others at every rate."""
+    """Sentence for no crossover; certain only if the best is significantly faster at every rate."""
     candidates = [(_candidates(member), member) for member in members]
     bests = {rows[0].strategy for rows, _ in candidates}
     best = bests.pop() if len(bests) == 1 else "the best"

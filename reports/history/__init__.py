@@ -1,1 +1,1 @@
-"""History of nightly runs: series night by night, what has changed in them, and the trend page."""
+"""History of nightly runs: series, their changes, and the trend page."""

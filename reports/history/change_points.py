@@ -1,8 +1,9 @@
-"""Steps and drift of a nightly series: the evidence and the nights that make a change pending or confirmed.
+"""Steps and drift of a nightly series, and the rules that make a step pending or confirmed.
 
-A library proposes places, generously; a test of a step against smooth drift decides (`step_test`). The
-weakest place is taken out and its neighbours are tested again, until all that are left are strong enough. A
-model of levels alone would climb every drift in stairs.
+1. Kernel change-point detection proposes more places than there are steps.
+2. Each place is tested: a step against smooth drift without a step (`reports.history.step_test`). Models of
+   constant levels alone would fit a drift as many small steps.
+3. The weakest place below the limit is removed and its neighbours are tested again, until all are above it.
 
 Source:
     Arlot, Celisse and Harchaoui 2019, "A kernel multiple change-point algorithm via model selection", JMLR
@@ -37,22 +38,22 @@ CONFIRM = 3
 _LEAST_EFFECT = 0.035
 _GAIN, _GAIN_PENDING = 9.0, 6.0
 _FEW_NIGHTS, _EXTRA_GAIN = 6, 3.0
-"""On a side with fewer nights, two odd ones that agree could pay for a step: so much more is needed."""
+"""Additional gain of a step with fewer nights on a side, where two outliers could look like a step."""
 _PROPOSAL_PENALTY = 14.0
 _CLIP = 4.0
 _BEFORE, _AFTER = 180, 120
 _USUAL_NIGHTS, _FAR = 30, 3.5
 EARLY_NIGHTS, _EARLY_GAIN_PENDING = 3, 6.9
-"""Nights before a change of a young series, and the gain of a pending one: one in 1,000 by chance."""
+"""Nights before a change of a new series, and the gain of a pending one: p = 0.001."""
 USUAL_NOISE, _USUAL_WEIGHT, _NOISE_OF_ERROR, _MOST_USUAL = 0.02, 6, 2.0, 2.0
-"""Noise of a young series: the usual one, which counts like so many nights. It is so many times the error of
-a night's repeats, and so many times the metric's usual noise at most."""
+"""Noise of a new series: usual noise of a night; its weight in nights; noise as a multiple of the error over
+repeats; limit as a multiple of the metric's usual noise."""
 _ASIDE = 3
-"""Nights on either side of a proposal that are tried as well."""
+"""Nights on either side of a proposed place that are tested as well."""
 _DRIFT_NIGHTS, _DRIFT_GAIN, _DRIFT_BEGINS = 40, 8.0, 15
-"""Nights that a drift lasts at least, its gain over a level, and nights between possible beginnings."""
+"""Fewest nights of a drift, its least gain over a constant level, and distance of possible first nights."""
 _LEAST_PENALTY = 1e-6
-"""Penalty of a coefficient that may be anything, so that a model with no use for it can still be solved."""
+"""Penalty of a free coefficient, so that a model without an effect of it stays solvable."""
 State = Literal["confirmed", "pending"]
 
 
@@ -61,11 +62,12 @@ class Change:
     """A step of a series.
 
     Attributes:
-        place: index of its first night. night: that night itself.
-        effect: what the logarithm changes by.
-        gain: logarithm of how much more likely it is than smooth drift.
-        n_nights: seen since, the first among them.
-        confirmed_by: index of the night that confirms it, at the earliest.
+        place: index of its first night.
+        night: day of that night.
+        effect: change of the logarithm.
+        gain: log-likelihood ratio of the step to smooth drift.
+        n_nights: number of nights since, including the first one.
+        confirmed_by: index of the earliest night that can confirm it.
     """
 
     place: int
@@ -82,8 +84,9 @@ class Drift:
     """A level that moves every night.
 
     Attributes:
-        place: index of the night that it begins with.
-        slope: change of the logarithm in a day. effect: from the first night to the last one.
+        place: index of its first night.
+        slope: change of the logarithm per day.
+        effect: change of the logarithm from the first night to the last one.
     """
 
     place: int
@@ -96,7 +99,7 @@ class Analysis:
     """Steps and drift of a series.
 
     Attributes:
-        drift: what has moved little by little since the last change; None where that is next to nothing.
+        drift: since the last change; None if it is too small.
         sigma: standard deviation of a night's logarithm.
     """
 
@@ -115,15 +118,15 @@ def analyse(
     usual_noise: float = USUAL_NOISE,
     confirm: int = CONFIRM,
 ) -> Analysis:
-    """Find steps and drift.
+    """Detect steps and drift.
 
     Args:
-        nights: [n], days since a Monday, ascending, each once; there may be gaps.
+        nights: [n], days since a Monday, ascending and distinct; gaps are allowed.
         values, errors: as for `cleaned`.
-        weekdays: [n], of the nights' dates, where these are others than `nights` says.
-        least_effect: of the logarithm, below which a step is none.
-        usual_noise: standard deviation of a night's logarithm, for a young series.
-        confirm: nights from a step on before it counts as confirmed.
+        weekdays: [n], of the nights' dates, if they differ from those of `nights`.
+        least_effect: smallest change of the logarithm that counts as a step.
+        usual_noise: standard deviation of a night's logarithm, for a new series.
+        confirm: fewest nights of a confirmed step.
     """
     if len(values) < LEAST_NIGHTS:
         own = 0.0 if errors is None else _NOISE_OF_ERROR * float(np.median(errors))
@@ -132,9 +135,9 @@ def analyse(
     series = cleaned(nights % 7 if weekdays is None else weekdays, values, errors)
     steps = _steps(nights, series, least_effect)
     drift = _drift(nights, series, steps, least_effect, confirm)
-    found = [*steps, *_newest(nights, series, steps, drift, least_effect)]
+    all_steps = [*steps, *_newest(nights, series, steps, drift, least_effect)]
     return Analysis(
-        changes=tuple(_change(step, nights, confirm) for step in found),
+        changes=tuple(_change(step, nights, confirm) for step in all_steps),
         drift=drift,
         sigma=float(np.median(series.sigma)),
     )
@@ -160,7 +163,7 @@ def _steps(nights: IntArray, series: Cleaned, least_effect: float) -> list[Step]
 
 
 def _early(nights: IntArray, logs: FloatArray, noise: float, least_effect: float, confirm: int) -> Analysis:
-    """The step of a young series whose nights since all lie beyond all before, by a moderated t test.
+    """Step of a new series, by a moderated t test: all nights after it lie beyond all nights before.
 
     Source:
         Smyth 2004, "Linear models and empirical Bayes methods", Stat. Appl. Genet. Mol. Biol. 3(1), 3.
@@ -186,7 +189,7 @@ def _early(nights: IntArray, logs: FloatArray, noise: float, least_effect: float
 def _newest(
     nights: IntArray, series: Cleaned, steps: Sequence[Step], drift: Drift | None, least_effect: float
 ) -> list[Step]:
-    """A step of the last nights alone, too few for the test: all far off to one side of level or drift."""
+    """Step of the last nights, too few for the test: all are outliers on one side of the level or drift."""
     since = steps[-1].place if steps else 0
     logs = series.logs
     if drift is not None:
@@ -205,7 +208,7 @@ def _newest(
 
 
 def _proposed(series: Cleaned) -> list[int]:
-    """Places where the level may change, odd nights clipped."""
+    """Places where the level may change, with outliers clipped."""
     smooth = rolling_median(series.logs, 21)
     rest = np.clip((series.logs - smooth) / series.sigma, -_CLIP, _CLIP)
     clipped = smooth / series.sigma.min() + rest
@@ -214,17 +217,19 @@ def _proposed(series: Cleaned) -> list[int]:
 
 
 def _tested(nights: IntArray, series: Cleaned, span: tuple[int, int, int], least_effect: float) -> Step:
-    """The best step about a place, of no gain where it is too small."""
+    """Best step near a place; its gain is 0 if the step is too small."""
     low, place, high = span
-    tried = range(max(place - _ASIDE, low + CONFIRM), min(place + _ASIDE, high - CONFIRM) + 1)
-    places = np.array(list(tried) or [place]) - low
+    nearby = range(max(place - _ASIDE, low + CONFIRM), min(place + _ASIDE, high - CONFIRM) + 1)
+    places = np.array(list(nearby) or [place]) - low
     around = Cleaned(logs=series.logs[low:high], sigma=series.sigma[low:high])
     step = best_step(nights[low:high], around, places)
-    found = step.place + low
-    is_short = min(high - found, found - low) < _FEW_NIGHTS
+    best_place = step.place + low
+    is_short = min(high - best_place, best_place - low) < _FEW_NIGHTS
     gain = step.gain - (_EXTRA_GAIN if is_short else 0.0)
     return Step(
-        gain=gain if abs(step.effect) >= least_effect else min(gain, 0.0), place=found, effect=step.effect
+        gain=gain if abs(step.effect) >= least_effect else min(gain, 0.0),
+        place=best_place,
+        effect=step.effect,
     )
 
 
@@ -244,7 +249,7 @@ def _change(step: Step, nights: IntArray, confirm: int) -> Change:
 def _drift(
     nights: IntArray, series: Cleaned, steps: Sequence[Step], least_effect: float, confirm: int
 ) -> Drift | None:
-    """A line from one night on that is clearly better than a level, and than a step that may be there."""
+    """Line from one night on that fits significantly better than a constant level, and than a single step."""
     confirmed = [step.place for step in steps if _change(step, nights, confirm).state == "confirmed"]
     since = max([*confirmed, len(nights) - _BEFORE - _AFTER, 0])
     days, logs, sigma = nights[since:].astype(np.float64), series.logs[since:], series.sigma[since:]

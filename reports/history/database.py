@@ -1,4 +1,4 @@
-"""SQLite file of a history: its tables, its lock, and errors in one line."""
+"""SQLite file of a history: tables, migrations, lock, and one-line errors."""
 
 from __future__ import annotations
 
@@ -70,33 +70,33 @@ MIGRATIONS: Sequence[str] = (
     "ALTER TABLE night ADD COLUMN workload_commits TEXT;",
     "ALTER TABLE night ADD COLUMN checksum TEXT;",
 )
-"""Each takes a history one version further; the first makes it."""
+"""Each migrates a history to the next version; the first one creates it."""
 VERSION = len(MIGRATIONS)
 APPLICATION = 0x53545242
-"""Application number in SQLite files of ours: STRB."""
+"""SQLite application id of our files: STRB."""
 
 
 def is_of_history(path: Path) -> bool:
-    """Return True if a path without links is that of a history or its lock; pages are none."""
+    """Return True if a path without links is that of a history or its lock, but not of a page."""
     is_file = path.name in (LOCK, *(f"{DATABASE}{end}" for end in _BESIDE))
     return is_file and os.path.lexists(path.with_name(DATABASE))
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """Version of a database's tables; 0 for an empty one."""
+    """Version of a database's tables; 0 for an empty database."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return int(version)
 
 
 def is_ours(connection: sqlite3.Connection) -> bool:
-    """Return True if a database is a history, or has nothing in it yet."""
+    """Return True if a database is a history, or empty."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (n_tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     return int(application) == APPLICATION or (not application and not n_tables)
 
 
 def has_its_tables(connection: sqlite3.Connection) -> bool:
-    """Return True if a database has the tables and columns of its version."""
+    """Return True if a database has exactly the tables and columns of its version."""
     with contextlib.closing(sqlite3.connect(":memory:")) as new:
         migrate(new, version=version_of(connection))
         return _columns(connection) == _columns(new)
@@ -111,7 +111,7 @@ def _columns(connection: sqlite3.Connection) -> list[tuple[str, str]]:
 
 
 def migrate(connection: sqlite3.Connection, *, version: int) -> None:
-    """Bring tables to a version, each step whole or not at all."""
+    """Migrate tables to a version, one transaction per step."""
     for number in range(version_of(connection), version):
         connection.executescript(
             f"BEGIN; {MIGRATIONS[number]} PRAGMA application_id = {APPLICATION}; "
@@ -121,49 +121,49 @@ def migrate(connection: sqlite3.Connection, *, version: int) -> None:
 
 _BUSY_S = 10.0
 _PRIMARY = 0xFF
-"""Bits of SQLite's extended error codes that hold the kind of an error."""
-_NEXT_TO_NOTHING = 1 << 20
+"""Mask of the primary code in SQLite's extended error codes."""
+_FULL_BELOW_BYTES = 1 << 20
 _UNUSABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_IOERR)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FORMAT)
 _NO_TEXT = "Could not decode to UTF-8"
-"""Beginning of an error of Python's, which has no code of SQLite's."""
+"""Start of a message from Python's sqlite3, which has no SQLite error code."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 DATABASE, LOCK = "history.sqlite", "history.lock"
 _BESIDE = ("", "-wal", "-shm", "-journal")
-"""Ends of names of the files that SQLite opens for a database."""
+"""Suffixes of the files that SQLite opens for a database."""
 _SIGNS = ("trend*.html", "night-*.html", "last-night")
-"""Files of a store that are written once its history has a night."""
-_WAY_OUT = "put back a copy, or add the run folders to another store by `nightly import`"
+"""Files of a store that exist only after its history has a night."""
+_WAY_OUT = "restore a backup, or add the run folders to another store by `nightly import`"
 _A_MONDAY = date(1970, 1, 5).toordinal()
 SUBJECT_COLUMNS = "case_id, workload, shape, strategy, comparison_key, lock_hash, metric, against"
 
 
 class HistoryError(Exception):
-    """A history that cannot be used as asked."""
+    """A history that cannot be used."""
 
 
 class NothingUsableError(HistoryError):
-    """A run folder or a file of benchmarks without a record or a median that can be read."""
+    """A run folder without a readable record, or a file of benchmarks without a usable median."""
 
 
 class HistoryInUseError(HistoryError):
-    """Another process writes this history."""
+    """A history that another process writes."""
 
     exit_status: ClassVar[int] = 3
 
 
 class DiskFullError(HistoryError):
-    """The disk of a history takes no more."""
+    """A full disk."""
 
     exit_status: ClassVar[int] = 3
 
 
 @contextlib.contextmanager
 def needing_room(folder: Path) -> Iterator[None]:
-    """Say in one line that a disk is full, whatever it was that found out.
+    """Replace the errors of a full disk by one line.
 
     Raises:
-        DiskFullError: it is.
+        DiskFullError: the disk is full.
     """
     try:
         yield
@@ -172,8 +172,8 @@ def needing_room(folder: Path) -> Iterator[None]:
             raise
         free = f"{_free_bytes(folder) >> 10} KiB free"
         raise DiskFullError(
-            f"the disk of {folder} must have room for the history, got {free}; it is as it was: make room, "
-            "and add a run that is there by `nightly import EXPERIMENT RUN_DIR`"
+            f"the disk of {folder} must have room for the history, got {free}; the history is unchanged: "
+            "make room, and add a finished run by `nightly import EXPERIMENT RUN_DIR`"
         ) from None
 
 
@@ -181,23 +181,25 @@ def _is_full(error: OSError | sqlite3.Error, folder: Path) -> bool:
     if isinstance(error, OSError):
         return error.errno in _FULL
     code = getattr(error, "sqlite_errorcode", 0)
-    # Where files beside the database cannot grow, it is an error of input and output.
-    is_io = code & _PRIMARY == sqlite3.SQLITE_IOERR and _free_bytes(folder) < _NEXT_TO_NOTHING
+    # SQLite reports an I/O error if the files beside the database cannot grow.
+    is_io = code & _PRIMARY == sqlite3.SQLITE_IOERR and _free_bytes(folder) < _FULL_BELOW_BYTES
     return code == sqlite3.SQLITE_FULL or is_io
 
 
 def _free_bytes(folder: Path) -> int:
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(there).free
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free
 
 
 @contextlib.contextmanager
 def named_errors(path: Path) -> Iterator[None]:
-    """Say in one line what SQLite cannot do with a database.
+    """Replace errors of SQLite by one line.
 
     Raises:
-        HistoryInUseError: another program has it locked. DiskFullError: its disk is full. HistoryError: it is
-            damaged, no database, or cannot be used. sqlite3.Error: a mistake of this code.
+        HistoryInUseError: another program has locked the database.
+        DiskFullError: its disk is full.
+        HistoryError: it is damaged, no database, or not accessible.
+        sqlite3.Error: a mistake in our code.
     """
     try:
         with needing_room(path.parent):
@@ -210,7 +212,7 @@ def named_errors(path: Path) -> Iterator[None]:
             raise HistoryError(f"{path} must be a history, got {error}; {_WAY_OUT}") from None
         if kind in _UNUSABLE:
             raise HistoryError(
-                f"{path} must be a file that can be used, got {error}; check its permissions and its folder's"
+                f"{path} must be readable and writable, got {error}; check its permissions and its folder's"
             ) from None
         if kind in _DAMAGED or str(error).startswith(_NO_TEXT):
             raise damaged(path, str(error)) from None
@@ -218,31 +220,32 @@ def named_errors(path: Path) -> Iterator[None]:
 
 
 def damaged(path: Path, why: str) -> HistoryError:
-    """The error for a history that is not as it was written."""
-    return HistoryError(f"{path} must be as it was written, got damage: {' '.join(why.split())}; {_WAY_OUT}")
+    """Error for a history that changed since it was written."""
+    return HistoryError(f"{path} must be intact, got damage: {' '.join(why.split())}; {_WAY_OUT}")
 
 
 def require_begun(path: Path) -> None:
-    """Refuse a database without anything in it where other files say that it had nights.
+    """Refuse an empty or missing database if other files show that it had nights.
 
     Raises:
-        HistoryError: they do.
+        HistoryError: such a file exists.
     """
     signs = (sign for pattern in _SIGNS for sign in path.parent.glob(pattern) if sign.is_file())
     sign = next(signs, None)
     if sign is not None:
         raise HistoryError(
-            f"{path} must hold the nights that {sign.name} is of, got none; {_WAY_OUT}, or "
-            f"remove {', '.join(_SIGNS)} there to begin anew"
+            f"{path} must contain the nights of {sign.name}, got none; {_WAY_OUT}, or remove "
+            f"{', '.join(_SIGNS)} there to start a new history"
         )
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file, made with its folder if need be, for this process alone.
+    """Hold an exclusive lock on a file; create it and its folder if they do not exist.
 
     Raises:
-        HistoryInUseError: another process has it. HistoryError: it cannot be had.
+        HistoryInUseError: another process has the lock.
+        HistoryError: the folder is not writable, or does not support locks.
     """
     folder = path.parent
     try:
@@ -270,10 +273,10 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def connected(path: Path, *, is_read: bool = False) -> sqlite3.Connection:
-    """An open database of ours, or one without anything in it.
+    """Open a history, or an empty database.
 
     Raises:
-        HistoryError: it is another's, a newer one, was emptied, or cannot be opened.
+        HistoryError: it is another program's, of a newer version, was emptied, or cannot be opened.
         harness.errors.StoreError: it is a link, or no regular file.
     """
     # SQLite opens by name, and follows links.
@@ -290,7 +293,7 @@ def connected(path: Path, *, is_read: bool = False) -> sqlite3.Connection:
         if not version:
             require_begun(path)
         if version <= VERSION and not has_its_tables(connection):
-            raise damaged(path, f"it has not the tables of its version, {version}")
+            raise damaged(path, f"its tables are not those of version {version}")
         if not is_read:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA foreign_keys = ON")
@@ -308,10 +311,10 @@ def connected(path: Path, *, is_read: bool = False) -> sqlite3.Connection:
 
 
 def day_of(started_utc: str) -> int:
-    """Days from a Monday to a moment as records write it."""
+    """Days since a Monday of a time as records write it."""
     return datetime.fromisoformat(started_utc).astimezone(UTC).toordinal() - _A_MONDAY
 
 
 def date_of(day: int) -> date:
-    """The date that so many days from a Monday lead to."""
+    """Date of a day, given as days since a Monday."""
     return date.fromordinal(day + _A_MONDAY)

@@ -1,4 +1,4 @@
-"""Figures of a night: one number a metric for each case, its error, and the cases that have none, and why."""
+"""Figures of a night: value and error of each metric and case, and cases without a figure."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from statistics import fmean
 from harness.records.comparison import RepeatedMean, comparison_key, repeated_mean
 from harness.records.conditions import Repository
 from harness.records.outcome import Equivalence
-from harness.records.record import Record
-from reports.changes.standings import LAYERS, Standing, standings
+from reports.changes.case_results import LAYERS, CaseResult, case_results
 from reports.history.database import HistoryError, NothingUsableError
 from reports.load import Run, load
+from reports.rows.repeat import peak_rss_bytes
 from reports.shapes import shape_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """A figure that is followed from night to night.
+    """A figure that is tracked from night to night.
 
     Attributes:
-        more_is_better: whether a larger figure is a better one.
-        least_effect: change of the logarithm below which it does not matter.
-        usual_noise: standard deviation of a night's logarithm, before many nights are known.
+        least_effect: smallest change of the logarithm that counts.
+        usual_noise: standard deviation of a night's logarithm, assumed until many nights are stored.
     """
 
     name: str
@@ -50,25 +49,26 @@ MEMORY = Metric(name="peak_rss_bytes", more_is_better=False, least_effect=0.05, 
 SECONDS = Metric(name="seconds", more_is_better=False, least_effect=0.05, usual_noise=0.02)
 METRICS = {metric.name: metric for metric in (RATIO, RATE, *_OF_RECORDS, MEMORY, SECONDS)}
 BENCHMARKS = "pytest-benchmark"
-"""Experiment of every night that a file of pytest-benchmark becomes."""
+"""Experiment name of nights from files of pytest-benchmark."""
 NOT_EQUIVALENT, BEYOND_BOUND, BROKEN_BY_FAULT = "not-equivalent", "beyond-bound", "broken-by-fault"
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-"""A commit's name in full, by either of git's hashes."""
+"""Full name of a commit: SHA-1 or SHA-256."""
 _FAILED_CHECKS = {
-    NOT_EQUIVALENT: "it does not compute what one device computes",
-    BEYOND_BOUND: "it loses more than its compressors state",
+    NOT_EQUIVALENT: "its result differs from a single-device run",
+    BEYOND_BOUND: "its error is beyond the bound of its compressors",
 }
-"""Status of a case that failed its check → what that means."""
+"""Status of a case that failed its check → message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Subject of a series: nights with the same subject are of one series.
+    """Identity of a series: figures with equal subjects form one series.
 
     Attributes:
-        case: the case's id. comparison_key: of circumstances, the machine among them.
-        lock_hash: of the versions of all packages, where it is known.
-        against: the baseline of a ratio, otherwise empty.
+        case: id of the case.
+        comparison_key: hash of the circumstances, including the machine.
+        lock_hash: hash of all package versions; empty if unknown.
+        against: baseline of a ratio, otherwise empty.
     """
 
     case: str
@@ -87,11 +87,11 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One number of a night.
+    """One value of a night.
 
     Attributes:
         value: positive and finite.
-        error: standard error of its logarithm by n repeats, None for too few of them.
+        error: standard error of its logarithm over n repeats; None if these are too few.
     """
 
     subject: Subject
@@ -108,11 +108,11 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """A case without a figure in a night, and why.
+    """A case without a figure in a night, and the reason.
 
     Attributes:
-        status: of a repeat that failed, else of its last; `not-equivalent` or `beyond-bound` where it failed
-            its check, `broken-by-fault` where a fault of the experiment had it fail.
+        status: of a failed repeat, else of the last one; `not-equivalent` or `beyond-bound` after a failed
+            check, `broken-by-fault` after an injected fault.
     """
 
     case: str
@@ -129,11 +129,11 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewNight:
-    """A night before it is in a history.
+    """A night that is not in a history yet.
 
     Attributes:
-        run: its id; a history has one night of it.
-        is_damaged: whether something of its run folder is damaged or gone.
+        run: id of its run; a history stores one night per run.
+        is_damaged: true if files of its run folder are damaged or missing.
     """
 
     figures: Sequence[Figure]
@@ -149,12 +149,13 @@ class NewNight:
 
 
 def run_night(folder: Path, *, tell: Callable[[str], None]) -> NewNight:
-    """Read a run folder as a night that can be written.
+    """Read a run folder as a night.
 
     Args:
-        tell: takes a line on what of the folder could not be used.
+        tell: called with a message on each unusable part of the folder.
     Raises:
-        harness.errors.StoreError: it is no run folder. HistoryError: nobody knows of which night it is.
+        harness.errors.StoreError: it is no run folder.
+        HistoryError: its start time is lost.
         NothingUsableError: none of its records can be read.
     """
     run = load(folder)
@@ -185,7 +186,7 @@ def run_night(folder: Path, *, tell: Callable[[str], None]) -> NewNight:
 def _workload_commits(
     run: Run, *, source: Path, tell: Callable[[str], None]
 ) -> Iterator[tuple[str, Repository]]:
-    """Each workload of a user's file, and the repository that holds it."""
+    """Each workload from a user's file, and its repository."""
     provenances = {record.workload: record.provenance for record in run.records if record.provenance}
     for workload, provenance in provenances.items():
         if provenance.workload is not None:
@@ -194,12 +195,13 @@ def _workload_commits(
 
 
 def full_commit(name: str | None, *, source: Path, tell: Callable[[str], None]) -> str | None:
-    """The commit that a document names in full; None where it names none, or anything else.
+    """Full name of a commit; None for no name, or an invalid one.
 
-    It becomes an argument of git, which must not take it for an option.
+    It becomes an argument of git, so it must not look like an option.
 
     Args:
-        source: of the document. tell: hears that the name could not be used.
+        source: file that names the commit, for the message.
+        tell: called with a message if the name is invalid.
     """
     if name is None or _COMMIT.fullmatch(name):
         return name
@@ -208,62 +210,60 @@ def full_commit(name: str | None, *, source: Path, tell: Callable[[str], None]) 
 
 
 def figures_of(run: Run) -> tuple[tuple[Figure, ...], tuple[Lost, ...]]:
-    """All that a run has to say, and the cases of which it says nothing.
+    """Figures of a run, and its cases without a figure.
 
-    Of a case that failed its check no figure counts, however fast it is, and no ratio to it.
+    A case that failed its check has no figure, and no other case has a ratio to it.
     """
-    cases = standings(run).values()
+    results = case_results(run).values()
     failed_checks = {
-        (standing.shape, standing.strategy): check
-        for standing in cases
-        if (check := _failed_check(standing)) is not None
+        (result.shape, result.strategy): check
+        for result in results
+        if (check := _failed_check(result)) is not None
     }
     figures: list[Figure] = []
     lost: list[Lost] = []
-    for standing in cases:
-        check = failed_checks.get((standing.shape, standing.strategy))
+    for result in results:
+        check = failed_checks.get((result.shape, result.strategy))
         if check is not None:
-            lost.append(_wrong(standing, check))
-        elif standing.usable:
-            has_ratio = (standing.shape, standing.baseline) not in failed_checks
-            figures += _figures(standing, has_ratio=has_ratio)
+            status = NOT_EQUIVALENT if check.equivalent is False else BEYOND_BOUND
+            reason = f": {check.reason}" if check.reason else ""
+            lost.append(_lost(result, status, f"{_FAILED_CHECKS[status]}{reason}"))
+        elif result.usable:
+            has_ratio = (result.shape, result.baseline) not in failed_checks
+            figures += _figures(result, has_ratio=has_ratio)
         else:
-            lost.append(_without_rate(standing))
+            lost.append(_without_rate(result))
     return tuple(figures), tuple(lost)
 
 
-def _failed_check(standing: Standing) -> Equivalence | None:
-    """The check that a case failed, by the same rule as a run's exit status; a control must fail its own."""
-    if any(record.control or record.strategy_class == "control" for record in standing.records):
+def _failed_check(result: CaseResult) -> Equivalence | None:
+    """Check that a case failed, by the rule of a run's exit status; a control must fail its own."""
+    if any(record.control or record.strategy_class == "control" for record in result.records):
         return None
-    checks = [record.equivalence for record in standing.records if record.equivalence is not None]
+    checks = [record.equivalence for record in result.records if record.equivalence is not None]
     return next((check for check in checks if check.wrong), None)
 
 
-def _figures(standing: Standing, *, has_ratio: bool) -> Iterator[Figure]:
-    rate = repeated_mean([math.log(rate) for rate in standing.rates])
-    yield _figure(standing, RATE, rate, len(standing.rates))
-    if standing.against.logs and has_ratio:
-        against = standing.against
-        yield _figure(standing, RATIO, against.mean(), len(against.logs), against=standing.baseline or "")
-    for metric, figure in _OF_RECORDS.items():
-        yield from _of_records(standing, metric, figure.values(standing.usable))
-    yield from _of_records(standing, MEMORY, [_most_memory(record) for record in standing.usable])
+def _figures(result: CaseResult, *, has_ratio: bool) -> Iterator[Figure]:
+    rate, ratios = repeated_mean([math.log(rate) for rate in result.rates]), result.ratios
+    yield _figure(result, RATE, rate, len(result.rates))
+    if ratios.logs and has_ratio:
+        yield _figure(result, RATIO, ratios.mean(), len(ratios.logs), against=result.baseline or "")
+    of_records = {metric: figure.values(result.usable) for metric, figure in _OF_RECORDS.items()}
+    of_records[MEMORY] = [peak_rss_bytes(record) for record in result.usable]
+    for metric, values in of_records.items():
+        present = [value for value in values if value is not None and value > 0]
+        if present:
+            yield _figure(result, metric, RepeatedMean(value=math.log(fmean(present))), len(present))
 
 
-def _of_records(standing: Standing, metric: Metric, values: Sequence[float | None]) -> Iterator[Figure]:
-    present = [value for value in values if value is not None and value > 0]
-    if present:
-        yield _figure(standing, metric, RepeatedMean(value=math.log(fmean(present))), len(present))
-
-
-def _figure(standing: Standing, metric: Metric, log: RepeatedMean, n: int, *, against: str = "") -> Figure:
-    record = standing.usable[0]
+def _figure(result: CaseResult, metric: Metric, log: RepeatedMean, n: int, *, against: str = "") -> Figure:
+    record = result.usable[0]
     subject = Subject(
         case=record.case,
-        workload=standing.shape.workload,
-        shape=shape_text(standing.shape),
-        strategy=standing.strategy,
+        workload=result.shape.workload,
+        shape=shape_text(result.shape),
+        strategy=result.strategy,
         comparison_key=comparison_key(record),
         lock_hash=(record.provenance.lock_hash if record.provenance else None) or "",
         metric=metric.name,
@@ -272,30 +272,20 @@ def _figure(standing: Standing, metric: Metric, log: RepeatedMean, n: int, *, ag
     return Figure(subject=subject, value=math.exp(log.value), error=log.error, n=n)
 
 
-def _most_memory(record: Record) -> float | None:
-    return max((each for each in record.peak_rss_bytes or () if each is not None), default=None)
-
-
-def _wrong(standing: Standing, check: Equivalence) -> Lost:
-    status = NOT_EQUIVALENT if check.equivalent is False else BEYOND_BOUND
-    because = f": {check.reason}" if check.reason else ""
-    return _lost(standing, status, f"{_FAILED_CHECKS[status]}{because}")
-
-
-def _without_rate(standing: Standing) -> Lost:
-    failed = [record for record in standing.records if record.status == "failed"]
-    last = (failed or standing.records)[-1]
-    why = f"{last.error.type}: {last.error.message}" if last.error else last.plausibility or last.status
+def _without_rate(result: CaseResult) -> Lost:
+    failed = [record for record in result.records if record.status == "failed"]
+    last = (failed or result.records)[-1]
+    message = f"{last.error.type}: {last.error.message}" if last.error else last.plausibility or last.status
     is_by_fault = any(failed) and all(record.is_broken_by_faults for record in failed)
-    return _lost(standing, BROKEN_BY_FAULT if is_by_fault else last.status, why)
+    return _lost(result, BROKEN_BY_FAULT if is_by_fault else last.status, message)
 
 
-def _lost(standing: Standing, status: str, message: str) -> Lost:
+def _lost(result: CaseResult, status: str, message: str) -> Lost:
     return Lost(
-        case=standing.records[-1].case,
-        workload=standing.shape.workload,
-        shape=shape_text(standing.shape),
-        strategy=standing.strategy,
+        case=result.records[-1].case,
+        workload=result.shape.workload,
+        shape=shape_text(result.shape),
+        strategy=result.strategy,
         status=status,
         message=message,
     )

@@ -1,7 +1,8 @@
-"""Changes that still count: confirmed ones stay so although later nights alone would not confirm them.
+"""Confirmed changes that persist: later nights do not revoke them before the level is back.
 
-The analysis of a night looks at its series afresh, and a step near the limit is found one night and not the
-next. Here the analyses of the last month follow each other: what one confirms stays until the level is back.
+The analysis of each night starts afresh, so a step near the limit may be detected in one night and missed in
+the next. This module repeats the analyses of the last month in order and keeps the steps that one of them
+confirmed.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ from reports.history.step_test import FloatArray, IntArray
 from reports.history.store import Night, Series
 
 RECENT_DAYS = 30
-"""Days for which a confirmed change is one, unless it is acknowledged; then it is usual."""
+"""Days for which a confirmed, unacknowledged change counts; after them it is the new baseline."""
 MOST_DRIFT = 0.10
-"""Change of the logarithm by drift that is reported once."""
+"""Change of the logarithm from which on a drift is reported."""
 _MOST_NIGHTS = 62
-"""Analyses of earlier nights at most: of dates with many runs, the last ones."""
+"""Most repeated analyses; if a date has many runs, the last ones."""
 _SAME_NIGHTS = 7
-"""Nights by which a step may move while it is the same one."""
+"""Largest distance in nights between two places of the same step."""
 _LEVEL_NIGHTS, _CLIP, _BACK = 30, 4.0, 5.0
-"""Nights that a level is taken from; standard deviations that one night counts at most, and that a level must
-be nearer to the one before."""
+"""Nights of a level; largest deviation of one night, and deviation by which a level is back, both in standard
+deviations."""
 _CLIP_EARLIER, _LEAST_GAIN = 3.46, 4.0
-"""Standard deviations that a night counts at most, and the gain below which no step is confirmed."""
+"""Largest deviation of one night in standard deviations, and the gain below which no step is confirmed."""
 _BEFORE_LENGTHS = (10, 30, 90)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lasting:
-    """An analysis with all changes that are still confirmed.
+    """Analysis with all changes that are still confirmed.
 
     Attributes:
-        drift_is_new: whether its drift is beyond `MOST_DRIFT`, and was not in the month before.
+        drift_is_new: true if its drift exceeds `MOST_DRIFT` for the first time in a month.
     """
 
     analysis: Analysis
@@ -47,12 +48,12 @@ class Lasting:
 
 
 def lasting(until: Callable[[int], Analysis], days: IntArray, logs: FloatArray) -> Lasting:
-    """Follow the analyses of the last month up to the newest night.
+    """Repeat the analyses of the last month up to the newest night.
 
     Args:
-        until: the analysis of the first so many nights.
+        until: returns the analysis of the first n nights.
         days: [n], dates of the nights, more than `EARLY_NIGHTS`.
-        logs: [n], logarithms less what weekdays add.
+        logs: [n], logarithms without the effect of weekdays.
     """
     newest = until(len(days))
     first = max(int(np.searchsorted(days, days[-1] - RECENT_DAYS)), len(days) - _MOST_NIGHTS, EARLY_NIGHTS)
@@ -60,40 +61,44 @@ def lasting(until: Callable[[int], Analysis], days: IntArray, logs: FloatArray) 
     beyond = _beyond(newest)
     if not beyond and len(days) >= LEAST_NIGHTS:
         ends = ends[(ends < LEAST_NIGHTS) | _may_confirm(logs, newest.sigma, ends)]
-    held: tuple[Change, ...] = ()
+    confirmed: tuple[Change, ...] = ()
     drift_was_beyond = False
     for end in ends.tolist():
         analysis = until(end)
         drift_was_beyond = drift_was_beyond or (beyond != 0 and _beyond(analysis) == beyond)
-        held = _held(held, analysis, logs[:end], days, is_first=end == first)
-    held = _held(held, newest, logs, days, is_first=first == len(days))
+        confirmed = _confirmed(confirmed, analysis, logs[:end], days, is_first=end == first)
+    confirmed = _confirmed(confirmed, newest, logs, days, is_first=first == len(days))
     pending = [change for change in newest.changes if change.state == "pending"]
-    changes = sorted([*held, *_others(pending, held)], key=lambda change: change.place)
+    changes = sorted([*confirmed, *_others(pending, confirmed)], key=lambda change: change.place)
     return Lasting(
         analysis=replace(newest, changes=tuple(changes)), drift_is_new=beyond != 0 and not drift_was_beyond
     )
 
 
 def _beyond(analysis: Analysis) -> int:
-    """Direction of a drift that has come far, 0 for none."""
+    """Sign of a drift beyond the limit, otherwise 0."""
     effect = 0.0 if analysis.drift is None else analysis.drift.effect
     return int(np.sign(effect)) if abs(effect) >= MOST_DRIFT else 0
 
 
-def _held(
-    held: Sequence[Change], analysis: Analysis, logs: FloatArray, days: IntArray, *, is_first: bool
+def _confirmed(
+    earlier: Sequence[Change], analysis: Analysis, logs: FloatArray, days: IntArray, *, is_first: bool
 ) -> tuple[Change, ...]:
-    """Steps that are confirmed after one more analysis."""
+    """Steps that are confirmed after one more analysis.
+
+    Args:
+        earlier: steps that were confirmed before it.
+    """
     confirmed = []
     for change in (c for c in analysis.changes if c.state == "confirmed"):
-        same = [old.confirmed_by for old in held if _is_same(old, change)]
+        same = [old.confirmed_by for old in earlier if _is_same(old, change)]
         newest = len(logs) - 1
         is_new = not is_first and days[newest] - days[min(change.confirmed_by, newest)] <= RECENT_DAYS
         by = min(same) if same else newest if is_new else change.confirmed_by
         confirmed.append(replace(change, confirmed_by=by))
     stay = [
         replace(old, n_nights=len(logs) - old.place)
-        for old in _others(held, confirmed)
+        for old in _others(earlier, confirmed)
         if not _is_drift(old, analysis) and not _is_back(old, logs, analysis.sigma)
     ]
     return tuple(sorted([*confirmed, *stay], key=lambda change: change.place))
@@ -108,7 +113,7 @@ def _is_same(one: Change, other: Change) -> bool:
 
 
 def _is_drift(change: Change, analysis: Analysis) -> bool:
-    """Return True if a far drift, which is seen later than its steps, takes the place of one."""
+    """Return True if a step is part of a drift beyond the limit, which is detected later than its steps."""
     drift = analysis.drift
     if drift is None or not _beyond(analysis):
         return False
@@ -116,7 +121,7 @@ def _is_drift(change: Change, analysis: Analysis) -> bool:
 
 
 def _is_back(change: Change, logs: FloatArray, sigma: float) -> bool:
-    """True if the last nights are surely nearer to the level before a change than to the one after it."""
+    """True if the last nights are significantly closer to the level before a change than to the one after."""
     before = logs[max(0, change.place - _LEVEL_NIGHTS) : change.place]
     since = np.sign(change.effect) * (logs[change.place :] - float(np.median(before)))
     for start in range(CONFIRM, len(since) - CONFIRM + 1):
@@ -129,13 +134,13 @@ def _is_back(change: Change, logs: FloatArray, sigma: float) -> bool:
 
 
 def _may_confirm(logs: FloatArray, sigma: float, ends: IntArray) -> npt.NDArray[np.bool_]:
-    """Mask of analyses that may have confirmed a step, by bounds that are cheap; most series have none."""
+    """Mask of analyses that may have confirmed a step, by cheap bounds; most series have none."""
     n = len(logs)
     gains = np.zeros(n + 1)
     for place in range(max(CONFIRM, int(ends[0]) - RECENT_DAYS), n - CONFIRM) if len(ends) else ():
         for length in _BEFORE_LENGTHS:
             before = logs[max(0, place - length) : place]
-            level = median(before.tolist())  # NumPy's takes ten times as long for so few
+            level = median(before.tolist())  # ten times as fast as NumPy's for so few values
             apart = np.clip((logs[place:] - level) / sigma, -_CLIP_EARLIER, _CLIP_EARLIER)
             counts = np.arange(1, len(apart) + 1)
             gain = np.cumsum(apart) ** 2 / counts * len(before) / (counts + len(before)) / 2
@@ -151,10 +156,10 @@ def decisive(
     *,
     more_is_better: bool,
 ) -> Change | None:
-    """The change that a verdict is by: first the largest loss that has not been made up for.
+    """Change that decides a verdict: the largest remaining loss, else the newest change.
 
     Args:
-        n_known: how many nights, from the first on, have changes that are known.
+        n_known: number of nights, from the first on, whose changes are acknowledged.
         more_is_better: of the metric.
     """
     recent = [
@@ -172,10 +177,10 @@ def decisive(
 
 
 def _losses(changes: Sequence[Change], *, sign: int) -> list[tuple[Change, float]]:
-    """Changes for the worse, and what is left of each: a gain makes up for the newest before it first.
+    """Changes for the worse, and the rest of each: a gain cancels the newest loss before it first.
 
     Args:
-        sign: 1 where more is better, -1 where less is.
+        sign: 1 if more is better, -1 if less is better.
     """
     losses: list[tuple[Change, float]] = []
     for change in changes:

@@ -1,7 +1,6 @@
-"""Files of pytest-benchmark as nights: each benchmark's median in seconds.
+"""Files of pytest-benchmark as nights: the median of each benchmark in seconds.
 
-Benchmarks of cases, as the fixture `strategy_benchmark` makes them, say in their `extra_info` of which
-workload and strategy they are, under what circumstances, and what they cost beside seconds.
+The fixture `strategy_benchmark` adds workload, strategy, circumstances, bytes and memory to `extra_info`.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ _COSTS = {
     "tcp_bytes_per_step": METRICS["tcp_bytes"],
     "peak_rss_bytes": MEMORY,
 }
-"""Name in a case's `extra_info` → its metric in a history. A rate would say no more than the seconds."""
+"""Name in `extra_info` → metric of a history. Seconds take the place of rates."""
 _MOST_ROUNDS = 2**31
 _NO_COMMIT = ("unversioned", "unknown")
-"""Names that pytest-benchmark gives the commit if there is none, or git fails."""
+"""Commit names of pytest-benchmark without a repository, or after an error of git."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredStats:
-    """Times of a benchmark in seconds, as far as they are followed; null is no number."""
+    """Times of a benchmark in seconds; null means not a number."""
 
     median: float | None
     stddev: float | None = None
@@ -57,7 +56,7 @@ class StoredStats:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredBenchmark:
-    """A benchmark as its file has it."""
+    """A benchmark in a file of pytest-benchmark."""
 
     fullname: str
     name: str
@@ -73,7 +72,7 @@ class StoredBenchmark:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredCommit:
-    """The commit that was benchmarked."""
+    """Commit that was benchmarked."""
 
     id: str | None = None
     dirty: bool | None = None
@@ -85,7 +84,7 @@ class StoredCommit:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredBenchmarks:
-    """A file of pytest-benchmark; what it has besides is passed over."""
+    """A file of pytest-benchmark; other fields are ignored."""
 
     datetime: str
     benchmarks: tuple[StoredBenchmark, ...]
@@ -94,12 +93,14 @@ class StoredBenchmarks:
 
 
 def benchmarks_night(file: Path, *, tell: Callable[[str], None]) -> NewNight:
-    """The medians of a file, as a night that can be written.
+    """Read the medians of a file as a night.
 
     Args:
-        file: as `pytest --benchmark-json` writes it. tell: hears what of it could not be used.
+        file: written by `pytest --benchmark-json`.
+        tell: called with a message on each unusable benchmark.
     Raises:
-        NothingUsableError: none of its benchmarks has a median. HistoryError: it is no such file.
+        NothingUsableError: none of its benchmarks has a median.
+        HistoryError: it is no file of pytest-benchmark.
     """
     try:
         text = file.read_text()
@@ -109,7 +110,7 @@ def benchmarks_night(file: Path, *, tell: Callable[[str], None]) -> NewNight:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = ".".join(str(piece)[:80] for piece in first["loc"])
-        # A file that is none may be anything, and its text must not go into logs.
+        # Another file may hold anything, so its text must not go into logs.
         received = f", received {first['input']!r:.80}" if path else ""
         raise _no_benchmarks(file, f"{path or 'its text'}: {first['msg']}{received}") from None
     except (OSError, ValueError, OverflowError) as error:
@@ -117,8 +118,8 @@ def benchmarks_night(file: Path, *, tell: Callable[[str], None]) -> NewNight:
     lost = [_lost(of, x) for of, x in zip(subjects, document.benchmarks, strict=True) if x.median_s is None]
     if len(lost) == len(subjects):
         raise NothingUsableError(_nothing_usable(file, lost))
-    for each in lost:
-        tell(f"left out: {file}: {each.case}: {each.message}")
+    for case in lost:
+        tell(f"left out: {file}: {case.case}: {case.message}")
     commit = document.commit_info or StoredCommit()
     return NewNight(
         figures=tuple(_figures(subjects, document.benchmarks)),
@@ -145,13 +146,13 @@ def _adapter() -> TypeAdapter[StoredBenchmarks]:
 
 def _nothing_usable(file: Path, lost: Sequence[Lost]) -> str:
     if not lost:
-        return f"{file} must hold benchmarks, got none; name another"
+        return f"{file} must contain benchmarks, got none; name another"
     first, more = lost[0], f", and so for all {len(lost)}" if len(lost) > 1 else ""
-    return f"{file} holds no benchmark that can be used: {first.case}: {first.message}{more}; run them again"
+    return f"{file} has no usable benchmark: {first.case}: {first.message}{more}; run them again"
 
 
 def _subjects(document: StoredBenchmarks) -> tuple[Subject, ...]:
-    """The series of each benchmark's seconds.
+    """Subject of each benchmark's seconds.
 
     Raises:
         ValueError: two are the same.
@@ -166,7 +167,7 @@ def _subjects(document: StoredBenchmarks) -> tuple[Subject, ...]:
     subjects = tuple(_subject(benchmark, facts) for benchmark in document.benchmarks)
     name, count = next(iter(Counter(subject.case for subject in subjects).most_common(1)), ("", 0))
     if count > 1:
-        raise ValueError(f"{count} benchmarks of the name {name}")
+        raise ValueError(f"{count} benchmarks with the name {name}")
     return subjects
 
 
@@ -195,12 +196,12 @@ def _lost(subject: Subject, benchmark: StoredBenchmark) -> Lost:
 
 
 def _figures(subjects: Sequence[Subject], benchmarks: Sequence[StoredBenchmark]) -> Iterator[Figure]:
-    """Figures of benchmarks that have a median: what others cost, they may have cost in part."""
+    """Figures of benchmarks with a median; those without may have stopped early."""
     for subject, benchmark in zip(subjects, benchmarks, strict=True):
         median_s, stats, extra = benchmark.median_s, benchmark.stats, benchmark.extra_info or {}
         if median_s is None:
             continue
-        # Rounds of one repeat of a case have its processes in common, and so are no evidence each.
+        # Rounds of one repeat share its processes, so they are not independent.
         repeats = extra.get("repeats")
         n = repeats if isinstance(repeats, int) and 1 <= repeats <= _MOST_ROUNDS else stats.rounds
         yield Figure(subject=subject, value=median_s, error=_error(stats, median_s, n), n=n)
@@ -211,7 +212,7 @@ def _figures(subjects: Sequence[Subject], benchmarks: Sequence[StoredBenchmark])
 
 
 def _error(stats: StoredStats, median_s: float, n: int) -> float | None:
-    """Standard error of the median's logarithm by n repeats; None where it is not known."""
+    """Standard error of the median's logarithm over n repeats; None if it is unknown."""
     if stats.stddev is None or not math.isfinite(stats.stddev) or min(n, stats.rounds) <= 1:
         return None
     return stats.stddev / median_s / math.sqrt(n)
@@ -223,9 +224,9 @@ def _key(facts: Mapping[str, object], of_case: object) -> str:
 
 
 def _utc(text: str) -> str:
-    """A moment with its zone; one without is of UTC, as pytest-benchmark means it."""
+    """Time with its zone; pytest-benchmark writes UTC without one."""
     moment = datetime.fromisoformat(text)
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    # As a history has it: some moments of the first and the last year are of none in UTC.
+    # Some times of the first and the last year have no UTC equivalent, which raises here.
     moment.astimezone(UTC)
     return moment.isoformat()

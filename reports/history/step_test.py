@@ -1,4 +1,4 @@
-"""Gain of a step in a series over no step."""
+"""Likelihood-ratio test of a step in a nightly series against smooth drift without a step."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 LEAST_SIGMA = 0.003
-"""Standard deviation of a night below which none is taken, of figures that hardly move."""
+"""Least standard deviation of a night, for figures that hardly change."""
 _NORMAL = 1.4826
-"""Standard deviations in a median absolute deviation, of normal noise."""
+"""Standard deviation ÷ median absolute deviation of normal noise."""
 _SHORT, _LONG = 15, 31
 _OF_MEDIAN = 1.06
-"""Factor by which the spread about a median of fifteen is too small."""
+"""Correction of the spread around a rolling median of fifteen nights, which is too small."""
 _NIGHTS_FOR_WEEKENDS, _NIGHTS_FOR_WEEKDAYS, _NIGHTS_FOR_CORRELATION = 35, 180, 60
 _FREE_CORRELATION, _MOST_CORRELATION = 0.10, 0.6
 _CORRELATION_LOST = 1.3
-"""Factor by which the correlation of residuals of a median is too small."""
+"""Correction of the autocorrelation of residuals of a rolling median, which is too small."""
 _WEEKEND = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """A series without its weekdays.
+    """A series without the effect of weekdays.
 
     Attributes:
         logs: [n], natural logarithms.
@@ -41,13 +41,13 @@ class Cleaned:
 
 
 def cleaned(weekdays: IntArray, values: FloatArray, errors: FloatArray | None = None) -> Cleaned:
-    """Logarithms of a series less what its weekdays add, and how far nights lie apart by chance.
+    """Logarithms of a series without the effect of weekdays, and the standard deviation of each night.
 
     Args:
         weekdays: [n], of each night's date, 0 for a Monday.
         values: [n], positive.
-        errors: [n], standard error of each logarithm by its own repeats; nights that are less sure than most
-            count for less.
+        errors: [n], standard error of each logarithm over its repeats; nights with a larger error than most
+            have less weight.
     """
     logs = np.log(values)
     if len(logs) >= _NIGHTS_FOR_WEEKENDS:
@@ -60,7 +60,7 @@ def cleaned(weekdays: IntArray, values: FloatArray, errors: FloatArray | None = 
 
 
 def rolling_median(values: FloatArray, length: int) -> FloatArray:
-    """Median of each night and those around it."""
+    """Median of each night and its neighbours."""
     odd = min(length, (len(values) - 1) // 2 * 2 + 1)
     return np.asarray(median_filter(values, size=max(odd, 1), mode="nearest"), dtype=np.float64)
 
@@ -74,14 +74,14 @@ def _weekday_effect(weekdays: IntArray, rest: FloatArray) -> FloatArray:
 
 
 def _spread(logs: FloatArray) -> float:
-    """Standard deviation of a night, of two robust estimates the larger."""
+    """Standard deviation of a night: the larger of two robust estimates."""
     about_median = _NORMAL * _OF_MEDIAN * float(np.median(np.abs(logs - rolling_median(logs, _SHORT))))
     between_nights = _NORMAL * float(np.median(np.abs(np.diff(logs)))) / math.sqrt(2)
     return max(about_median, between_nights, LEAST_SIGMA)
 
 
 def _fewer_nights(logs: FloatArray) -> float:
-    """Variance of a mean relative to that of independent nights."""
+    """Variance of a mean relative to independent nights: (1 + r) / (1 - r), r the lag-1 autocorrelation."""
     if len(logs) < _NIGHTS_FOR_CORRELATION:
         return 1.0
     rest = logs - rolling_median(logs, _LONG)
@@ -92,7 +92,7 @@ def _fewer_nights(logs: FloatArray) -> float:
 
 
 CAP = 6.0
-"""Cost of a night that fits no model, as half a square of standard deviations: 3.5 of them."""
+"""Largest cost of a night, half a squared deviation: an outlier is 3.5 standard deviations away."""
 _ROUNDS = 6
 
 
@@ -101,7 +101,7 @@ class Fits:
     """Several fits of the same nights.
 
     Attributes:
-        costs: [b], half the sum of capped squares and of the penalty: a negative log likelihood.
+        costs: [b], half the sum of capped squares and of the penalty: negative log-likelihoods.
         coefficients: [b, p].
     """
 
@@ -110,13 +110,13 @@ class Fits:
 
 
 def fit(designs: FloatArray, penalty: FloatArray, logs: FloatArray, included: FloatArray) -> Fits:
-    """Fit models by least squares over the nights that do not cost the cap, until these stay the same.
+    """Fit models by penalised least squares without outliers, until the set of outliers stays the same.
 
     Args:
         designs: [b, n, p], each row divided by its night's standard deviation.
-        penalty: [p], of squares of coefficients: one over the variance that each is expected to have.
+        penalty: [p], of squared coefficients: 1 / expected variance.
         logs: [n], likewise divided.
-        included: [b, n], 1 for the nights to begin with, 0 for others.
+        included: [b, n], 1 for nights of the first iteration, 0 for others.
     """
     ridge, weights = np.diag(penalty), included
     for _ in range(_ROUNDS):
@@ -137,20 +137,21 @@ _SLOPE_SD, _BEND_SD = 0.0005, 0.0002
 """Standard deviations of a drift's slope per night, and of the slope's change at a knot."""
 _KNOT_NIGHTS = 15
 _STEEP_SLOPE_SD = 0.005
-"""The same for a straight line: without bends, even a steep one fits no step that is not in its middle."""
+"""The same for a straight line, which cannot imitate a step even if it is steep."""
 _DRIFT_PRICE = 6.0
-"""Log odds against drift, before anything is seen."""
+"""Prior log-odds against drift."""
 _BESIDE = 30
-"""Nights before and after a step that say which are odd ones, to begin with."""
+"""Nights before and after a step from which the first outliers are determined."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The best step of several places.
+    """Best step of several places.
 
     Attributes:
-        gain: logarithm of how much more likely the nights are with it than without.
-        place: index of its first night. effect: what the logarithm changes by.
+        gain: log-likelihood ratio of the nights with and without the step.
+        place: index of its first night.
+        effect: change of the logarithm.
     """
 
     gain: float
@@ -175,27 +176,28 @@ class _Nights:
     def levels(self, place: int) -> tuple[float, float]:
         """Medians of the nights before a step and from it on."""
         before, after = self.logs[max(0, place - _BESIDE) : place], self.logs[place : place + _BESIDE]
-        # NumPy's takes ten times as long for so few.
+        # Ten times as fast as NumPy's for so few values.
         return median(before.tolist()), median(after.tolist())
 
 
 def best_step(nights: IntArray, series: Cleaned, places: IntArray) -> Step:
-    """The step at one of some places that explains the nights best, against there being none.
+    """Best step at one of several places, with its gain over no step.
 
     Args:
-        nights: [n], days. series: of these.
-        places: indices of nights, ascending, none of them the first.
+        nights: [n], days.
+        series: of these nights.
+        places: indices of nights, ascending, without the first.
     """
-    found = _Nights(logs=series.logs, sigma=series.sigma)
+    around = _Nights(logs=series.logs, sigma=series.sigma)
     middle = int(places[len(places) // 2])
     base, penalty = _drift(nights, int(nights[middle]))
     indices = np.arange(len(nights))
-    jumps = np.stack([(indices >= place) / found.sigma for place in places])[:, :, None]
-    starts = _starts(found, middle)
+    jumps = np.stack([(indices >= place) / around.sigma for place in places])[:, :, None]
+    starts = _starts(around, middle)
     by_place = np.stack(
-        [found.near(np.where(indices >= place, *reversed(found.levels(int(place))))) for place in places]
+        [around.near(np.where(indices >= place, *reversed(around.levels(int(place))))) for place in places]
     )
-    scaled, scaled_base = found.scaled, base / found.sigma[:, None]
+    scaled, scaled_base = around.scaled, base / around.sigma[:, None]
     without, with_step = np.inf, Step(gain=-np.inf, place=middle, effect=0.0)
     least = np.inf
     steep = np.array([_LEVEL_PRECISION, _STEEP_SLOPE_SD**-2])
@@ -214,7 +216,7 @@ def best_step(nights: IntArray, series: Cleaned, places: IntArray) -> Step:
 
 
 def _drift(nights: IntArray, origin: int) -> tuple[FloatArray, FloatArray]:
-    """Columns of a level and of a slope that changes from knot to knot, and their penalties."""
+    """Columns of a level and of a slope that changes at knots, and their penalties."""
     days = (nights - origin).astype(np.float64)
     knots = np.arange(days[0] + _KNOT_NIGHTS, days[-1] - _KNOT_NIGHTS / 2, _KNOT_NIGHTS)
     bends = [np.maximum(days - knot, 0.0) for knot in knots]
@@ -222,11 +224,11 @@ def _drift(nights: IntArray, origin: int) -> tuple[FloatArray, FloatArray]:
     return np.column_stack([np.ones_like(days), days, *bends]), np.array(penalty)
 
 
-def _starts(found: _Nights, middle: int) -> FloatArray:
-    """Nights that models without a step may begin with: all, or those near one level or another."""
-    before, after = found.levels(middle)
-    near = [found.near(level) for level in (rolling_median(found.logs, 15), before, after)]
-    return np.stack([np.ones_like(found.logs), *near])
+def _starts(around: _Nights, middle: int) -> FloatArray:
+    """Nights of the first iteration for models without a step: all, or those near one of three levels."""
+    before, after = around.levels(middle)
+    near = [around.near(level) for level in (rolling_median(around.logs, 15), before, after)]
+    return np.stack([np.ones_like(around.logs), *near])
 
 
 def _repeated(columns: FloatArray, count: int) -> FloatArray:

@@ -1,7 +1,6 @@
 """History of nightly runs: a SQLite database and the run folders beside it.
 
-A night is written in one transaction. Whatever ends the process, the history opens and has every night that
-was written whole.
+A night is written in one transaction: after any crash, the history opens and has every complete night.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from harness.records.conditions import Repository
 from harness.records.contained_files import make_folder
@@ -38,7 +36,7 @@ from reports.history.database import (
     require_begun,
 )
 from reports.history.figures import Lost, NewNight, Subject
-from reports.history.soundness import require_sound, seal
+from reports.history.integrity import require_intact, seal
 from reports.history.step_test import FloatArray, IntArray
 
 
@@ -47,10 +45,10 @@ class Night:
     """A run of the history.
 
     Attributes:
-        name: its date, with a number behind it from the second run of a date on.
-        day: counted from a Monday.
-        git_sha, git_dirty: of stratbench's own code; of a file of benchmarks, of the code that it is of.
-        workload_commits: reference of a user's workload → the repository that holds its file.
+        name: its date; from the second run of a date on, a number follows.
+        day: days since a Monday.
+        git_sha, git_dirty: of stratbench, or of the code that a file of benchmarks measured.
+        workload_commits: reference of a user's workload → repository of its file.
     """
 
     id: int
@@ -72,11 +70,12 @@ class Night:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A figure from night to night.
+    """Values of a figure in all nights.
 
     Attributes:
-        nights: ids of nights, in the order of their days. days, values: of these.
-        errors: standard errors of logarithms; not a number where there is none.
+        nights: [n], ids of nights, the oldest first.
+        days, values: [n], of these nights.
+        errors: [n], standard errors of logarithms; NaN if unknown.
     """
 
     subject: Subject
@@ -86,10 +85,10 @@ class Series:
     errors: FloatArray
 
 
-def nights_where(connection: sqlite3.Connection, condition: str, *values: object) -> list[Night]:
-    """Nights of which an SQL condition holds, or in an order that it asks for."""
+def nights_where(connection: sqlite3.Connection, clause: str, *values: object) -> list[Night]:
+    """Nights selected and ordered by an SQL clause."""
     names = [field.name for field in dataclasses.fields(Night)]
-    rows = connection.execute(f"SELECT {', '.join(names)} FROM night {condition}", values)  # noqa: S608 - a condition of our own
+    rows = connection.execute(f"SELECT {', '.join(names)} FROM night {clause}", values)  # noqa: S608 - a clause of our own
     return [_night_of(dict(zip(names, row, strict=True))) for row in rows]
 
 
@@ -100,24 +99,14 @@ def _night_of(columns: dict[str, Any]) -> Night:
     return Night(**{**columns, "git_dirty": is_dirty, "workload_commits": repositories})
 
 
-def written_commits(commits: Mapping[str, Repository]) -> str | None:
-    """Commits of workloads as a night's row has them; None for none."""
-    documents = {workload: dataclasses.asdict(repository) for workload, repository in commits.items()}
-    return json.dumps(documents, sort_keys=True) if documents else None
-
-
-def name_of(connection: sqlite3.Connection, day: int) -> str:
-    """The name of a day's next night: its date, numbered from the second one on."""
-    text = date_of(day).isoformat()
-    n_same = len(nights_where(connection, "WHERE day = ?", day))
-    return f"{text}.{n_same + 1}" if n_same else text
-
-
 def insert_night(connection: sqlite3.Connection, new: NewNight, *, started_utc: str) -> int:
-    """Write a night's own row; returns its id."""
+    """Write a night's own row, and return its id."""
     day = day_of(started_utc)
+    n_same = len(nights_where(connection, "WHERE day = ?", day))
+    commits = {workload: dataclasses.asdict(commit) for workload, commit in new.workload_commits.items()}
     row = {
-        "name": name_of(connection, day),
+        # Numbered from the second night of a date on.
+        "name": f"{date_of(day)}.{n_same + 1}" if n_same else f"{date_of(day)}",
         "started_utc": started_utc,
         "day": day,
         "experiment": new.experiment,
@@ -125,7 +114,7 @@ def insert_night(connection: sqlite3.Connection, new: NewNight, *, started_utc: 
         "run_dir": new.run_dir,
         "git_sha": new.git_sha,
         "git_dirty": new.git_dirty,
-        "workload_commits": written_commits(new.workload_commits),
+        "workload_commits": json.dumps(commits, sort_keys=True) if commits else None,
     }
     names, places = ", ".join(row), ", ".join("?" * len(row))
     cursor = connection.execute(f"INSERT INTO night ({names}) VALUES ({places})", tuple(row.values()))  # noqa: S608 - names of our own
@@ -136,17 +125,16 @@ def insert_figures(connection: sqlite3.Connection, night: int, new: NewNight) ->
     """Write the figures of a night, and the cases without one."""
     connection.executemany(
         "INSERT INTO figure (series, night, value, error, n) VALUES (?, ?, ?, ?, ?)",
-        [(series_id(connection, f.subject), night, f.value, f.error, f.n) for f in new.figures],
+        [(_series_id(connection, f.subject), night, f.value, f.error, f.n) for f in new.figures],
     )
     connection.executemany(
-        "INSERT INTO lost (night, case_id, workload, shape, strategy, status, message) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [(night, x.case, x.workload, x.shape, x.strategy, x.status, x.message) for x in new.lost],
+        f"INSERT INTO lost (night, {_LOST_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - names of our own
+        [(night, *dataclasses.astuple(case)) for case in new.lost],
     )
 
 
-def series_id(connection: sqlite3.Connection, subject: Subject) -> int:
-    """The number of a series, which is written if need be."""
+def _series_id(connection: sqlite3.Connection, subject: Subject) -> int:
+    """Id of a series, which is written if it is new."""
     values = dataclasses.astuple(subject)
     places = ", ".join("?" * len(values))
     connection.execute(
@@ -161,29 +149,11 @@ def series_id(connection: sqlite3.Connection, subject: Subject) -> int:
     return int(rows.fetchone()[0])
 
 
-def subjects_of(connection: sqlite3.Connection) -> dict[int, Subject]:
-    """Subjects of all series, by their numbers."""
-    names = [field.name for field in dataclasses.fields(Subject)]
-    rows = connection.execute(f"SELECT id, {SUBJECT_COLUMNS} FROM series")  # noqa: S608 - names of our own
-    return {series: Subject(**dict(zip(names, values, strict=True))) for series, *values in rows}
-
-
-def series_of(subject: Subject, figures: npt.NDArray[np.void]) -> Series:
-    """A series from its rows: night, day, value and error of each, which is negative where there is none."""
-    errors = figures["error"]
-    return Series(
-        subject=subject,
-        nights=figures["night"].copy(),
-        days=figures["day"].copy(),
-        values=figures["value"].copy(),
-        errors=np.where(errors < 0, np.nan, errors),
-    )
-
-
 RUNS = "runs"
+_LOST_COLUMNS = "case_id, workload, shape, strategy, status, message"
 Clock = Callable[[], datetime]
 _CLOCKS_DIFFER = timedelta(minutes=10)
-"""Largest lead that the clock of another machine may have."""
+"""Largest accepted lead of another machine's clock."""
 _FIGURE = np.dtype(
     [
         ("series", np.int64),
@@ -197,13 +167,14 @@ _FIGURE = np.dtype(
 
 @contextlib.contextmanager
 def writing(folder: Path, *, clock: Clock | None = None) -> Iterator[History]:
-    """A history for this process alone, made if need be.
+    """Open a history for writing by this process alone; create it if it does not exist.
 
     Args:
-        clock: says when it is, so that nights of later are refused; None for whoever means such nights.
+        clock: current time; nights that start later are refused. None accepts them.
     Raises:
-        HistoryInUseError: another process has it. DiskFullError: it takes no more. HistoryError: it cannot be
-            opened.
+        HistoryInUseError: another process has it open.
+        DiskFullError: its disk is full.
+        HistoryError: it cannot be opened.
     """
     path = folder / DATABASE
     with named_errors(path), contextlib.ExitStack() as stack:
@@ -211,16 +182,16 @@ def writing(folder: Path, *, clock: Clock | None = None) -> Iterator[History]:
         if not path.exists():
             require_begun(path)
         if os.path.lexists(folder / RUNS):
-            make_folder(folder, RUNS)  # refuses a link, through which nights would be written
+            make_folder(folder, RUNS)  # refuses a link, which would redirect run folders
         connection = stack.enter_context(contextlib.closing(connected(path)))
         database.migrate(connection, version=database.VERSION)
-        require_sound(connection, path)
+        require_intact(connection, path)
         yield History(folder=folder, connection=connection, clock=clock)
 
 
 @contextlib.contextmanager
 def reading(folder: Path) -> Iterator[History]:
-    """A history that is there, also while another process writes it.
+    """Open an existing history for reading, also while another process writes it.
 
     Raises:
         HistoryError: there is none, or it cannot be opened.
@@ -228,15 +199,15 @@ def reading(folder: Path) -> Iterator[History]:
     path = folder / DATABASE
     if not path.exists():
         require_begun(path)
-        raise HistoryError(f"{folder} must hold a history, got none; `stratbench nightly run` begins one")
+        raise HistoryError(f"{folder} must hold a history, got none; `stratbench nightly run` creates one")
     with named_errors(path), contextlib.ExitStack() as stack:
         connection = stack.enter_context(contextlib.closing(connected(path, is_read=True)))
         version = database.version_of(connection)
         if version == database.VERSION:
-            require_sound(connection, path)
+            require_intact(connection, path)
             yield History(folder=folder, connection=connection)
             return
-    # An older one becomes one of today's first.
+    # Opening for writing migrates an older version.
     with writing(folder) as history:
         yield history
 
@@ -246,7 +217,7 @@ class History:
     """An open history.
 
     Attributes:
-        folder: with the database, and run folders in `runs`.
+        folder: contains the database, and run folders in `runs`.
         clock: as for `writing`.
     """
 
@@ -255,12 +226,13 @@ class History:
     clock: Clock | None = None
 
     def add(self, new: NewNight) -> Night:
-        """Write a night, all of it or nothing.
+        """Write a night completely or not at all.
 
-        Figures of a run that is there already are replaced: it may have been resumed since.
+        Figures of a stored run are replaced: it may have been resumed since.
 
         Raises:
-            HistoryError: it is later than the clock says. DiskFullError: there is no room for it.
+            HistoryError: its start is in the future.
+            DiskFullError: the disk is full.
         """
         started_utc = self.require_begun(new.started_utc).isoformat()
         with needing_room(self.folder), self.connection:
@@ -277,26 +249,26 @@ class History:
         return night
 
     def checksums(self) -> Mapping[int, str | None]:
-        """Checksums of all nights, by their ids; nights older than checksums have none."""
+        """Checksums of all nights by id; nights older than checksums have none."""
         return dict(self.connection.execute("SELECT id, checksum FROM night"))
 
     def require_begun(self, started_utc: str) -> datetime:
-        """Start of a night; one later than now is refused, since all later nights would come before it.
+        """Parse the start of a night; one in the future is refused, because real nights would come before it.
 
         Raises:
-            HistoryError: it is later than the clock says, or on no date of the calendar.
+            HistoryError: it is in the future, or no valid date.
         """
         try:
             started = datetime.fromisoformat(started_utc).astimezone(UTC)
         except (ValueError, OverflowError) as error:
             raise HistoryError(
-                f"a night must have begun on a date of the calendar, got {started_utc!r:.60} ({error}); "
-                "correct the date in what is imported"
+                f"a night must begin on a valid date, got {started_utc!r:.60} ({error}); correct the date in "
+                "the imported files"
             ) from None
         if self.clock is not None and started > (now := self.clock()) + _CLOCKS_DIFFER:
             raise HistoryError(
                 f"a night must have begun by now, got {started:%Y-%m-%d %H:%M} UTC while the clock says "
-                f"{now:%Y-%m-%d %H:%M} UTC; set the clock, or correct the date in what is imported"
+                f"{now:%Y-%m-%d %H:%M} UTC; set the clock, or correct the date in the imported files"
             )
         return started
 
@@ -305,7 +277,7 @@ class History:
         return next((night for night in reversed(self.nights()) if night.experiment == experiment), None)
 
     def holdings(self) -> str:
-        """Counts of nights by experiment, in words."""
+        """Number of nights of each experiment, as text."""
         counts = Counter(night.experiment for night in self.nights())
         texts = (f"{n} night{'' if n == 1 else 's'} of {name}" for name, n in sorted(counts.items()))
         return " and ".join(texts) or "no night"
@@ -315,11 +287,11 @@ class History:
         return nights_where(self.connection, "ORDER BY started_utc, id")
 
     def series(self, *, until: Night | None = None, n_days: int | None = None) -> list[Series]:
-        """All series that have a figure.
+        """All series with a figure.
 
         Args:
-            until: the last night that counts, and whose experiment does.
-            n_days: how many days before it count; None for all.
+            until: last night, whose experiment is selected; None for all nights and experiments.
+            n_days: number of days before it; None for all.
         """
         last = until.moment if until else ("9999", 2**62)
         first = until.day - n_days if until and n_days is not None else -(2**62)
@@ -337,30 +309,35 @@ class History:
         places = np.array([order[night] for night in figures["night"].tolist()], dtype=np.int64)
         figures = figures[np.lexsort((places, figures["series"]))]
         ids, starts = np.unique(figures["series"], return_index=True)
-        subjects = subjects_of(self.connection)
+        rows = self.connection.execute(f"SELECT id, {SUBJECT_COLUMNS} FROM series")  # noqa: S608 - names of our own
+        names = [field.name for field in dataclasses.fields(Subject)]
+        subjects = {series: Subject(**dict(zip(names, values, strict=True))) for series, *values in rows}
         return [
-            series_of(subjects[series], of_series)
+            Series(
+                subject=subjects[series],
+                nights=of_series["night"].copy(),
+                days=of_series["day"].copy(),
+                values=of_series["value"].copy(),
+                errors=np.where(of_series["error"] < 0, np.nan, of_series["error"]),
+            )
             for series, of_series in zip(ids.tolist(), np.split(figures, starts[1:]), strict=True)
         ]
 
     def lost(self, night: Night) -> list[Lost]:
         """Cases without a figure in a night."""
-        found = self.connection.execute(
-            "SELECT case_id, workload, shape, strategy, status, message FROM lost WHERE night = ?",
-            (night.id,),
-        )
-        names = ("case", "workload", "shape", "strategy", "status", "message")
-        return [Lost(**dict(zip(names, row, strict=True))) for row in found]
+        rows = self.connection.execute(f"SELECT {_LOST_COLUMNS} FROM lost WHERE night = ?", (night.id,))  # noqa: S608 - names of our own
+        names = [field.name for field in dataclasses.fields(Lost)]
+        return [Lost(**dict(zip(names, row, strict=True))) for row in rows]
 
     def acknowledge(self, case: str, *, until: Night, reason: str) -> None:
-        """Note that what has changed of a case up to a night is known."""
+        """Store that the changes of a case up to a night are known."""
         with needing_room(self.folder), self.connection:
             self.connection.execute("INSERT OR REPLACE INTO known VALUES (?, ?, ?)", (case, until.id, reason))
 
     def known(self) -> Mapping[str, tuple[int, str]]:
-        """Case → id of the last night up to which its changes are known, and why."""
-        found = self.connection.execute(
+        """Case → id of the last night up to which its changes are known, and the reason."""
+        rows = self.connection.execute(
             "SELECT case_id, until_night, reason FROM known JOIN night ON night.id = until_night "
             "ORDER BY started_utc, night.id"
         )
-        return {case: (night, reason) for case, night, reason in found}
+        return {case: (night, reason) for case, night, reason in rows}

@@ -1,4 +1,4 @@
-"""Charts of the trend page: panels of series, and the newest nights of each."""
+"""Charts of the trend page: series by workload and metric, with their newest nights."""
 
 from __future__ import annotations
 
@@ -11,37 +11,38 @@ import numpy as np
 
 from harness.records.safe_text import printable
 from reports.charts.specification import Axis, Event, Line, LineChart
+from reports.history import phrases
 from reports.history.database import date_of
 from reports.history.figures import METRICS, SECONDS, Metric, Subject
 from reports.history.step_test import FloatArray
 from reports.history.store import Night, Series
-from reports.history.verdicts import NightVerdict, SeriesVerdict, State
-from reports.history.wording import METRIC_WORDS, figure_text, lasts, series_name
+from reports.history.verdict_text import figure_text, lasts, metric_title, series_name
+from reports.history.verdicts import NightVerdict, SeriesVerdict
 from reports.quantities import times
 
 SHOWN_DAYS = 120
-"""Days before a night that are drawn."""
-_A_GAP = 1.6
-"""Usual intervals from one value to the next, from which on at least one night has none."""
+"""Days before a night that charts show."""
+_GAP = 1.6
+"""Interval between two values, relative to the usual one, from which on a night is missing."""
 _UNIX_DAY = -date_of(0).toordinal() + date(1970, 1, 1).toordinal()
-"""1970-01-01, from which numpy and charts count, as a day of the history."""
+"""1970-01-01 as a day of the history."""
 
 
 def unix_day(day: float) -> float:
-    """A day of the history as charts count it; one without a fraction is a whole number."""
+    """Days since 1970 of a day of the history; an int if it has no fraction."""
     return (int(day) if float(day).is_integer() else day) - _UNIX_DAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NightPlace:
-    """A night along the axis of days: nights of one date lie evenly within it, in their order."""
+    """Place of a night on the axis of days; nights of one date are spread evenly over it."""
 
     day: float
     name: str
 
 
 def night_places(nights: Iterable[Night]) -> Mapping[int, NightPlace]:
-    """Id of a night → its place.
+    """Place of each night, by its id.
 
     Args:
         nights: the oldest first.
@@ -58,11 +59,13 @@ def night_places(nights: Iterable[Night]) -> Mapping[int, NightPlace]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnNights:
-    """The nights of a series that are drawn.
+    """Nights of a series in a chart.
 
     Attributes:
-        days: [n], counted as the history does. values: [n]. names: [n].
-        is_after_gap: [n], whether nothing was measured where there usually is a night.
+        days: [n], as the history counts them.
+        values: [n].
+        names: [n].
+        is_after_gap: [n], true if nights are missing before this one.
     """
 
     days: FloatArray
@@ -72,10 +75,11 @@ class DrawnNights:
 
 
 def newest_nights(places: Sequence[NightPlace], values: FloatArray, *, until: int) -> DrawnNights:
-    """The newest nights of a series.
+    """Newest nights of a series.
 
     Args:
-        places: [n], one after the other. values: [n].
+        places: [n], the oldest first.
+        values: [n].
     """
     new = [index for index, place in enumerate(places) if place.day >= until - SHOWN_DAYS + 1]
     days = np.array([places[index].day for index in new], dtype=np.float64)
@@ -90,17 +94,14 @@ def newest_nights(places: Sequence[NightPlace], values: FloatArray, *, until: in
 def _after_gaps(days: FloatArray) -> tuple[bool, ...]:
     intervals = np.diff(days)
     between = intervals[intervals > 0]
-    # Who measures once a week has no gap between.
+    # A weekly series has no gaps between its weeks.
     usual = max(1.0, float(np.median(between))) if len(between) else 1.0
-    return (*([False] * min(len(days), 1)), *(intervals > _A_GAP * usual).tolist())
+    return (*([False] * min(len(days), 1)), *(intervals > _GAP * usual).tolist())
 
 
 MOST_LINES = 8
-"""Lines that a reader can tell apart in one chart."""
+"""Most lines of a chart: as many as have distinct colours."""
 _BENCHMARKS = "benchmarks"
-_BY_URGENCY: Sequence[State] = (
-    "regressed", "pending", "drifting", "improved", "known", "missed", "new", "ok",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,16 +109,14 @@ class ShownSeries:
     """A series on the page.
 
     Attributes:
-        past: all its nights, also those that the verdict does not look at.
-        places: id of each night → its place along the axis of days.
-        level: what it was before the change that its verdict is about, or what it is without one.
-        key: unlike that of every other; what readers filter by.
+        past: all its nights, including those before the analysed ones.
+        places: place of each night, by its id.
+        key: unique name, by which readers filter.
     """
 
     verdict: SeriesVerdict
     past: Series
     places: Mapping[int, NightPlace]
-    level: float
     key: str
 
     @property
@@ -129,16 +128,13 @@ class ShownSeries:
         return METRICS[self.subject.metric]
 
     @property
-    def is_unfolded(self) -> bool:
-        """True if it is seen at once: it has changed, or is too young to judge.
-
-        One odd night is nothing to say.
-        """
-        return self.verdict.state != "ok" and not self.is_odd_night
+    def is_changed(self) -> bool:
+        """True if it has changed by more than a single outlier, or is new."""
+        return self.verdict.state != "ok" and not self.is_outlier
 
     @property
-    def is_odd_night(self) -> bool:
-        """True if it has changed in one night alone, which may be an odd one."""
+    def is_outlier(self) -> bool:
+        """True if only the newest night differs."""
         return self.verdict.change is not None and not lasts(self.verdict)
 
     @property
@@ -146,13 +142,13 @@ class ShownSeries:
         """Name of its line in a chart of its workload and metric."""
         strategy = printable(self.subject.strategy)
         if self.verdict.state == "missed":
-            # Of another lock file there may be one that goes on.
+            # The same case may continue with another lock file.
             return f"{strategy}, until {date_of(int(self.past.days[-1]))}"
         factor = self.verdict.factor
         return strategy if factor is None else f"{strategy}, {times(factor)}"
 
     def figure(self, value: float) -> str:
-        """A value in the metric's unit."""
+        """Value with the metric's unit."""
         return figure_text(self.metric, value)
 
 
@@ -160,7 +156,7 @@ class ShownSeries:
 class Panel:
     """Series of one workload and metric, the most urgent first.
 
-    `n_left`: how many more there are than one chart has lines for.
+    `n_left`: number of series beyond the lines of one chart.
     """
 
     title: str
@@ -170,42 +166,45 @@ class Panel:
 
     @property
     def key(self) -> str:
-        """Unique key: a series is in one panel alone."""
+        """Unique key: each series is in one panel."""
         return self.series[0].key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A workload and shape, or a file of benchmarks.
+    """Series of a workload and shape, or of a file of benchmarks.
 
-    `changed`: of series in which something has happened, or that are new. `quiet`: of all others, which are
-    folded away, `n_quiet` series, `n_odd` of them with one odd night so far.
+    Attributes:
+        changed: panels of changed and new series.
+        unchanged: panels of all others, which are folded.
+        n_unchanged: number of those others.
+        n_outliers: those of them with a single outlier so far.
     """
 
     title: str
     shape: str
     changed: tuple[Panel, ...]
-    quiet: tuple[Panel, ...]
-    n_quiet: int
-    n_odd: int
+    unchanged: tuple[Panel, ...]
+    n_unchanged: int
+    n_outliers: int
 
     @property
     def n_changed(self) -> int:
         return sum(len(panel.series) + panel.n_left for panel in self.changed)
 
     def undrawn(self, drawn: Collection[str]) -> list[str]:
-        """Titles of quiet panels without a chart.
+        """Titles of unchanged panels without a chart.
 
         Args:
-            drawn: keys of panels that have one.
+            drawn: keys of panels with a chart.
         """
-        return [panel.title for panel in self.quiet if panel.key not in drawn]
+        return [panel.title for panel in self.unchanged if panel.key not in drawn]
 
 
 def shown_series(
     verdict: NightVerdict, all_series: Iterable[Series], nights: Iterable[Night]
 ) -> tuple[ShownSeries, ...]:
-    """The series that a night has judged, the most urgent and largest changes first.
+    """Series of a night's verdict, the most urgent and largest changes first.
 
     Args:
         nights: of these series, the oldest first.
@@ -213,60 +212,56 @@ def shown_series(
     places = night_places(nights)
     past = {series.subject: series for series in all_series}
     keys: set[str] = set()
-    shown = []
-    for each in verdict.series:
-        key = printable(series_name(each))
+    all_shown = []
+    for series in verdict.series:
+        subject, key = series.series.subject, printable(series_name(series))
         if key in keys:
-            # Another machine, method or lock file, of whose series two may be young at once.
-            key = f"{key} ({each.series.subject.comparison_key} {each.series.subject.lock_hash[:12]})"
+            # The same case on another machine, or with another method or lock file.
+            key = f"{key} ({subject.comparison_key} {subject.lock_hash[:12]})"
         keys.add(key)
-        shown.append(
-            ShownSeries(
-                verdict=each, past=past[each.series.subject], places=places, level=each.level, key=key
-            )
-        )
-    return tuple(sorted(shown, key=_urgency))
+        all_shown.append(ShownSeries(verdict=series, past=past[subject], places=places, key=key))
+    return tuple(sorted(all_shown, key=_urgency))
 
 
-def sections_of(shown: Sequence[ShownSeries]) -> tuple[Section, ...]:
-    """Series by what they are of, the places with the most urgent changes first."""
-    places: dict[tuple[str, str], list[ShownSeries]] = {}
-    for each in shown:
-        places.setdefault(_place(each.subject), []).append(each)
+def sections_of(all_shown: Sequence[ShownSeries]) -> tuple[Section, ...]:
+    """Series by workload and shape, the sections with the most urgent changes first."""
+    by_place: dict[tuple[str, str], list[ShownSeries]] = {}
+    for series in all_shown:
+        by_place.setdefault(_place(series.subject), []).append(series)
     return tuple(
         Section(
             title=title,
             shape=shape,
-            changed=_panels([each for each in of_place if each.is_unfolded]),
-            quiet=_panels([each for each in of_place if not each.is_unfolded]),
-            n_quiet=sum(not each.is_unfolded for each in of_place),
-            n_odd=sum(each.is_odd_night for each in of_place),
+            changed=_panels([series for series in members if series.is_changed]),
+            unchanged=_panels([series for series in members if not series.is_changed]),
+            n_unchanged=sum(not series.is_changed for series in members),
+            n_outliers=sum(series.is_outlier for series in members),
         )
-        for (title, shape), of_place in places.items()
+        for (title, shape), members in by_place.items()
     )
 
 
-def _urgency(shown: ShownSeries) -> tuple[int, float, str]:
-    factor = shown.verdict.factor
-    return _BY_URGENCY.index(shown.verdict.state), -abs(math.log(factor)) if factor else 0.0, shown.key
+def _urgency(series: ShownSeries) -> tuple[int, float, str]:
+    factor = series.verdict.factor
+    size = abs(math.log(factor)) if factor else 0.0
+    return list(phrases.STATES).index(series.verdict.state), -size, series.key
 
 
 def _place(subject: Subject) -> tuple[str, str]:
-    """Workload and shape of a section; benchmarks without a workload have their file."""
-    is_of_file = subject.metric == SECONDS.name and subject.workload == _BENCHMARKS
-    workload = subject.test_file if is_of_file else subject.workload
-    return printable(workload), printable(subject.shape)
+    """Workload and shape of a section; for benchmarks without a workload, their file."""
+    is_file = subject.metric == SECONDS.name and subject.workload == _BENCHMARKS
+    return printable(subject.test_file if is_file else subject.workload), printable(subject.shape)
 
 
-def _panels(shown: Sequence[ShownSeries]) -> tuple[Panel, ...]:
-    """One for each metric, in the order of the metrics."""
-    by_metric: dict[tuple[int, str], list[ShownSeries]] = {}
+def _panels(members: Sequence[ShownSeries]) -> tuple[Panel, ...]:
+    """One panel per metric, in the order of the metrics."""
     order = list(METRICS)
-    for each in shown:
-        by_metric.setdefault((order.index(each.metric.name), each.subject.against), []).append(each)
+    by_metric: dict[tuple[int, str], list[ShownSeries]] = {}
+    for series in members:
+        by_metric.setdefault((order.index(series.metric.name), series.subject.against), []).append(series)
     return tuple(
         Panel(
-            title=METRIC_WORDS[order[number]].title + (f" to {printable(against)}" if against else ""),
+            title=printable(metric_title(order[number], against)),
             metric=METRICS[order[number]],
             series=tuple(of_metric[:MOST_LINES]),
             n_left=len(of_metric[MOST_LINES:]),
@@ -276,17 +271,14 @@ def _panels(shown: Sequence[ShownSeries]) -> tuple[Panel, ...]:
 
 
 _EDGE = 0.02
-"""Share of values beyond either end of a chart, so that odd nights do not squeeze the others."""
+"""Share of values beyond either end of a chart, so that outliers do not compress the others."""
 _LEAST_REACH = 0.02
 _DECIMALS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PanelChart:
-    """A chart of a panel and the values in it.
-
-    `nights` holds those of each series, with values relative to its level.
-    """
+    """Chart of a panel, and the nights of each series, with values relative to its level."""
 
     chart: LineChart
     names: tuple[str, ...]
@@ -294,14 +286,14 @@ class PanelChart:
 
 
 def panel_chart(panel: Panel, *, until: int) -> PanelChart | None:
-    """Chart of a panel's newest nights; None where no series of the panel has any."""
-    nights = tuple(_relative_nights(each, until) for each in panel.series)
+    """Chart of a panel's newest nights; None if no series has any."""
+    nights = tuple(_relative_nights(series, until) for series in panel.series)
     values = np.concatenate([night.values for night in nights])
     if not len(values):
         return None
-    low = max(until - SHOWN_DAYS + 1, min(int(each.past.days[0]) for each in panel.series))
+    low = max(until - SHOWN_DAYS + 1, min(int(series.past.days[0]) for series in panel.series))
     chart = LineChart(
-        label=f"{panel.title}, the last {SHOWN_DAYS} nights, relative to the level of each series",
+        label=f"{panel.title}, the last {SHOWN_DAYS} days, relative to the level of each series",
         x=_dates(low, until),
         y=_relative_change(values),
         lines=tuple(
@@ -309,24 +301,24 @@ def panel_chart(panel: Panel, *, until: int) -> PanelChart | None:
                 key=series.key,
                 name=series.name,
                 color=color,
-                points=tuple((x, y) for x, y, _ in _points(each)),
-                tips=_tips(series, each),
+                points=tuple((x, y) for x, y, _ in _points(of_series)),
+                tips=_tips(series, of_series),
             )
-            for color, (series, each) in enumerate(zip(panel.series, nights, strict=True))
+            for color, (series, of_series) in enumerate(zip(panel.series, nights, strict=True))
         ),
         events=_events(panel.series, low),
         low_height=True,
     )
-    return PanelChart(chart=chart, names=tuple(each.name for each in panel.series), nights=nights)
+    return PanelChart(chart=chart, names=tuple(series.name for series in panel.series), nights=nights)
 
 
-def _relative_nights(shown: ShownSeries, until: int) -> DrawnNights:
-    places = [shown.places[night] for night in shown.past.nights.tolist()]
-    return newest_nights(places, shown.past.values / shown.level - 1, until=until)
+def _relative_nights(series: ShownSeries, until: int) -> DrawnNights:
+    places = [series.places[night] for night in series.past.nights.tolist()]
+    return newest_nights(places, series.past.values / series.verdict.level - 1, until=until)
 
 
 def _points(nights: DrawnNights) -> Iterator[tuple[float, float | None, str]]:
-    """Place, value and name of each night, with a value of None for each gap."""
+    """Place, value and name of each night; the value of a gap is None."""
     for day, value, name, is_after_gap in zip(
         nights.days.tolist(), nights.values.tolist(), nights.names, nights.is_after_gap, strict=True
     ):
@@ -336,7 +328,7 @@ def _points(nights: DrawnNights) -> Iterator[tuple[float, float | None, str]]:
 
 
 def _tips(series: ShownSeries, nights: DrawnNights) -> tuple[str, ...] | None:
-    """Names of nights, where a date has several; dates alone are those of the axis."""
+    """Tips with names of nights if a date has several; otherwise None, as the axis shows dates."""
     if nights.days.tolist() == np.unique(np.floor(nights.days)).tolist():
         return None
     return tuple(
@@ -345,14 +337,14 @@ def _tips(series: ShownSeries, nights: DrawnNights) -> tuple[str, ...] | None:
     )
 
 
-def _events(series: Sequence[ShownSeries], low: int) -> tuple[Event, ...]:
-    """Changes that count, and the one that a verdict is about; one event a date and series."""
+def _events(all_shown: Sequence[ShownSeries], low: int) -> tuple[Event, ...]:
+    """Confirmed changes, and the changes of verdicts; one event per date and series."""
     events = {
-        (place.day, place.name, each.key)
-        for each in series
-        for change in each.verdict.analysis.changes
-        if change.state == "confirmed" or change == each.verdict.change
-        for place in (each.places[int(each.verdict.series.nights[change.place])],)
+        (place.day, place.name, series.key)
+        for series in all_shown
+        for change in series.verdict.analysis.changes
+        if change.state == "confirmed" or change == series.verdict.change
+        for place in (series.places[int(series.verdict.series.nights[change.place])],)
     }
     return tuple(
         Event(x=float(unix_day(day)), text=f"since {name}", keys=(key,))
@@ -362,7 +354,7 @@ def _events(series: Sequence[ShownSeries], low: int) -> tuple[Event, ...]:
 
 
 def _dates(low: int, until: int) -> Axis:
-    # A day more than the last night's, or its changes would lie in the frame.
+    # One more day than the last night, or its changes would lie on the frame.
     first, last = int(unix_day(low)), int(unix_day(until)) + 1
     months = np.arange(np.datetime64(first, "D"), np.datetime64(last, "D")).astype("datetime64[M]")
     ticks = [day for day in np.unique(months).astype("datetime64[D]").astype(int).tolist() if day > first]

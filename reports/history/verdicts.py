@@ -1,4 +1,4 @@
-"""Verdict of a night: series that have got worse, or may have, and the likely cause."""
+"""Verdict of a night: the state of each series, and the likely causes of regressions."""
 
 from __future__ import annotations
 
@@ -7,39 +7,41 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from scipy.special import stdtrit
 
+from reports.history import phrases
 from reports.history.change_points import CONFIRM, EARLY_NIGHTS, LEAST_NIGHTS, Analysis, Change, analyse
 from reports.history.figures import BENCHMARKS, METRICS, RATE, RATIO, Lost, Metric, Subject
 from reports.history.lasting_changes import RECENT_DAYS, decisive, lasting
+from reports.history.phrases import State
 from reports.history.step_test import FloatArray, IntArray, cleaned
 from reports.history.store import History, Night, Series
 from reports.statistics import Interval
 
 ANALYSED_DAYS = 400
-"""Days before a night that are looked at for its verdict."""
+"""Days before a night that its verdict is based on."""
 _MISSED_DAYS = 14
 _TOGETHER_DAYS = 3
 _MOST = 2 / 3
 _NORMAL_95 = 1.96
 _LEVEL_NIGHTS = 90
-State = Literal["ok", "pending", "regressed", "improved", "drifting", "new", "missed", "known"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesVerdict:
-    """A series in a night.
+    """State of a series in a night.
 
     Attributes:
-        change: the one that counts; None where there is none.
-        since: the night that it began with, and the last one before it; None where there is no change.
-        why: the reason of a known change.
-        drift_since: the night that its drift began with; None where there is none.
-        drift_is_new: whether the drift is for the worse and has come far, first this month.
-        has_figure: the night has a figure of it; without one, a regression stands and all else is missed.
+        change: the change that decides the state, if any.
+        since: first night of the change.
+        before: last night before the change.
+        reason: reason with which a known change was acknowledged.
+        drift_since: first night of the drift, if any.
+        drift_is_new: true if the drift is for the worse and exceeds the limit for the first time this month.
+        has_figure: false without a figure tonight; a regression then stands, any other state is `missed`.
     """
 
     series: Series
@@ -48,7 +50,7 @@ class SeriesVerdict:
     change: Change | None = None
     since: Night | None = None
     before: Night | None = None
-    why: str = ""
+    reason: str = ""
     drift_since: Night | None = None
     drift_is_new: bool = False
     has_figure: bool = True
@@ -59,6 +61,7 @@ class SeriesVerdict:
 
     @property
     def later(self) -> tuple[Change, ...]:
+        """Confirmed changes after the one that decides the state."""
         if self.change is None:
             return ()
         return tuple(
@@ -69,18 +72,19 @@ class SeriesVerdict:
 
     @property
     def factor(self) -> float | None:
-        """The level now over that before the change, with what later ones added or made up for."""
+        """Level now ÷ level before the change; later changes are included."""
         if self.change is None:
             return None
-        return math.exp(self.change.effect + sum(each.effect for each in self.later))
+        return math.exp(self.change.effect + sum(change.effect for change in self.later))
 
     @property
     def first_factor(self) -> float | None:
+        """Level right after the change ÷ level before it."""
         return None if self.change is None else math.exp(self.change.effect)
 
     @property
     def level(self) -> float:
-        """The median of up to 90 nights before the change, or of the newest ones."""
+        """Median of up to 90 nights before the change, or of the newest ones without a change."""
         confirmed = [change.place for change in self.analysis.changes if change.state == "confirmed"]
         end = len(self.series.values) if self.change is None else self.change.place
         begin = max((place for place in confirmed if place < end), default=0)
@@ -88,38 +92,39 @@ class SeriesVerdict:
 
     @property
     def interval(self) -> Interval | None:
-        """95 % interval of the factor, by how far nights lie apart by chance; None without a change.
+        """95 % interval of the factor, from the noise between nights; None without a change.
 
-        Of a young series' few nights, that is not known well.
+        half width = q · sigma · √(1 / n_now + 1 / n_before), q of the normal distribution; of Student's t for
+        the few nights of a new series.
         """
         if self.change is None or self.factor is None:
             return None
         earlier = [change.place for change in self.analysis.changes if change.place < self.change.place]
         n_before = max(self.change.place - max(earlier, default=0), 1)
-        is_young = len(self.series.days) < LEAST_NIGHTS
-        quantile = float(stdtrit(n_before - 1, 0.975)) if is_young else _NORMAL_95
-        n_now = min(each.n_nights for each in (self.change, *self.later))
+        is_new = len(self.series.days) < LEAST_NIGHTS
+        quantile = float(stdtrit(n_before - 1, 0.975)) if is_new else _NORMAL_95
+        n_now = min(change.n_nights for change in (self.change, *self.later))
         half = quantile * self.analysis.sigma * math.sqrt(1 / n_now + 1 / n_before)
         return Interval(low=self.factor * math.exp(-half), high=self.factor * math.exp(half))
 
     def changed_with(self, other: SeriesVerdict) -> bool:
-        """Return True if both have changed at about the same time."""
-        changes = ((each.series.days, each.change) for each in (self, other))
+        """Return True if both changed at about the same time."""
+        changes = ((verdict.series.days, verdict.change) for verdict in (self, other))
         days = [int(days[change.place]) for days, change in changes if change is not None]
         return len(days) == 2 and abs(days[0] - days[1]) <= _TOGETHER_DAYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Likely cause of series that have got worse together."""
+    """Likely cause of regressions that began together."""
 
-    what: str
+    label: str
     members: tuple[SeriesVerdict, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NightVerdict:
-    """All that a night says."""
+    """States of all series in a night, cases without a figure, and causes of regressions."""
 
     night: Night
     series: tuple[SeriesVerdict, ...]
@@ -128,40 +133,41 @@ class NightVerdict:
 
     @property
     def regressed(self) -> tuple[SeriesVerdict, ...]:
-        return tuple(each for each in self.series if each.state == "regressed")
+        return tuple(verdict for verdict in self.series if verdict.state == "regressed")
 
     @property
     def new_drifts(self) -> tuple[SeriesVerdict, ...]:
-        """Series whose drift for the worse is reported tonight, once."""
-        return tuple(each for each in self.series if each.drift_is_new)
+        """Series whose drift for the worse is reported tonight; each is reported once."""
+        return tuple(verdict for verdict in self.series if verdict.drift_is_new)
 
     @property
     def wrong(self) -> tuple[Lost, ...]:
-        return tuple(each for each in self.lost if each.is_wrong)
+        """Cases that failed their check."""
+        return tuple(case for case in self.lost if case.is_wrong)
 
     @property
     def has_failures(self) -> bool:
-        """True if a case failed or computes something else: a run with it ends with status 1."""
-        return any(each.is_wrong or each.status == "failed" for each in self.lost)
+        """True if a case failed or is incorrect: its run ended with status 1."""
+        return any(case.is_wrong or case.status == "failed" for case in self.lost)
 
     @property
     def counts(self) -> Mapping[str, int]:
-        found = Counter(each.state for each in self.series)
-        return {state: found[state] for state in get_args(State)}
+        n_series = Counter(verdict.state for verdict in self.series)
+        return {state: n_series[state] for state in get_args(State)}
 
 
 def verdict_of(history: History, night: Night, *, confirm: int = CONFIRM) -> NightVerdict:
     """Judge a night by all nights up to it.
 
     Args:
-        confirm: nights that a change must last before it counts as one.
+        confirm: nights that a change must last before it counts.
     """
     nights = {night.id: night for night in history.nights()}
     known = history.known()
     all_series = history.series(until=night, n_days=ANALYSED_DAYS)
     expected = _expected_nights(all_series, night, nights)
     by_newest = tuple(
-        _as_of_its_newest(series, night, nights, known, confirm)
+        _by_newest_figure(series, night, nights, known, confirm)
         for series in all_series
         if night.day - int(series.days[-1]) <= RECENT_DAYS
     )
@@ -178,15 +184,15 @@ def verdict_of(history: History, night: Night, *, confirm: int = CONFIRM) -> Nig
 def _expected_nights(
     all_series: Sequence[Series], night: Night, nights: Mapping[int, Night]
 ) -> Mapping[Subject, int]:
-    """Subject → id of the night that must have a figure of it, or the series is missed.
+    """Subject → id of the night that must have its figure; otherwise the series is missed.
 
-    That is the night itself. Of benchmarks it is the newest one with any of the same test file and machine:
-    each file of pytest-benchmark becomes a night, and says nothing of tests that others ran.
+    That is the night itself. For benchmarks it is the newest night of the same test file and machine: each
+    file of pytest-benchmark is a night, which has no figures of other test files.
     """
     if night.experiment != BENCHMARKS:
         return {series.subject: night.id for series in all_series}
     newest: dict[tuple[str, str], int] = {}
-    for series in sorted(all_series, key=lambda each: nights[int(each.nights[-1])].moment):
+    for series in sorted(all_series, key=lambda series: nights[int(series.nights[-1])].moment):
         newest[_source(series.subject)] = int(series.nights[-1])
     return {series.subject: newest[_source(series.subject)] for series in all_series}
 
@@ -196,11 +202,11 @@ def _source(benchmark: Subject) -> tuple[str, str]:
 
 
 def _tonight(verdict: SeriesVerdict, night: Night, expected: int) -> SeriesVerdict | None:
-    """A series in a night that may lack a figure of it; None where it has ended long ago.
+    """State of a series in a night, with or without a figure of it; None if it ended long ago.
 
     Args:
-        verdict: by its newest figure.
-        expected: id of the night that must have a figure of it.
+        verdict: state by the newest figure.
+        expected: id of the night that must have its figure.
     """
     series = verdict.series
     has_figure = int(series.nights[-1]) == expected
@@ -218,14 +224,14 @@ def _tonight(verdict: SeriesVerdict, night: Night, expected: int) -> SeriesVerdi
     )
 
 
-def _as_of_its_newest(
+def _by_newest_figure(
     series: Series,
     night: Night,
     nights: Mapping[int, Night],
     known: Mapping[str, tuple[int, str]],
     confirm: int,
 ) -> SeriesVerdict:
-    """A series by its newest figure, which may be of a night before."""
+    """State of a series by its newest figure, which may be of an earlier night."""
     n = len(series.days)
     metric = METRICS[series.subject.metric]
     analysis, drift_is_new = _analysed(series, metric, confirm)
@@ -236,7 +242,7 @@ def _as_of_its_newest(
         analysis=analysis,
         drift_since=None if drift is None else nights[int(series.nights[drift.place])],
     )
-    n_known, why = _known_nights(series, nights, known)
+    n_known, reason = _known_nights(series, nights, known)
     newest = decisive(series, analysis, night, n_known, more_is_better=metric.more_is_better)
     if newest is None or (newest.state == "pending" and drift is not None):
         is_worse = drift is not None and (drift.effect > 0) != metric.more_is_better
@@ -256,14 +262,14 @@ def _as_of_its_newest(
         change=newest,
         since=nights[int(series.nights[newest.place])],
         before=nights[int(series.nights[newest.place - 1])],
-        why=why if state == "known" else "",
+        reason=reason if state == "known" else "",
     )
 
 
 def _analysed(series: Series, metric: Metric, confirm: int) -> tuple[Analysis, bool]:
-    """A series as of its newest night, and whether its drift is new."""
+    """Analysis of a series up to its newest night; True beside it if its drift is new."""
     nights, weekdays, errors = (
-        _one_after_the_other(series.days),
+        _distinct_days(series.days),
         series.days % 7,
         _known_errors(series.errors),
     )
@@ -281,74 +287,80 @@ def _analysed(series: Series, metric: Metric, confirm: int) -> tuple[Analysis, b
 
     if len(nights) <= EARLY_NIGHTS:
         return until(len(nights)), False
-    found = lasting(until, series.days, cleaned(weekdays, series.values, errors).logs)
-    return found.analysis, found.drift_is_new
+    result = lasting(until, series.days, cleaned(weekdays, series.values, errors).logs)
+    return result.analysis, result.drift_is_new
 
 
 def _known_nights(
     series: Series, nights: Mapping[int, Night], known: Mapping[str, tuple[int, str]]
 ) -> tuple[int, str]:
-    """Count of nights up to the last one whose changes are known, and the reason."""
+    """Number of nights whose changes are acknowledged, and the reason given."""
     acknowledged = [known[name] for name in names_of(series.subject) if name in known]
     if not acknowledged:
         return 0, ""
-    last, why = max(acknowledged, key=lambda each: nights[each[0]].moment)
+    last, reason = max(acknowledged, key=lambda item: nights[item[0]].moment)
     moment = nights[last].moment
-    return bisect_right(series.nights.tolist(), moment, key=lambda night: nights[night].moment), why
+    return bisect_right(series.nights.tolist(), moment, key=lambda night: nights[night].moment), reason
 
 
-def _one_after_the_other(days: IntArray) -> IntArray:
-    """Days, of which those of a second run of a date count as the next one."""
+def _distinct_days(days: IntArray) -> IntArray:
+    """Days made distinct: the second run of a date counts as the next day."""
     indices = np.arange(len(days))
     return np.asarray(np.maximum.accumulate(days - indices) + indices, dtype=np.int64)
 
 
 def names_of(subject: Subject) -> tuple[str, ...]:
-    """Names by which a person may acknowledge a series' case."""
+    """Names that `nightly ack` accepts for the case of a series."""
     return (subject.case, subject.strategy, f"{subject.workload} {subject.strategy}")
 
 
 def _known_errors(errors: FloatArray) -> FloatArray | None:
-    """Errors of all nights, where some have none the usual one; None where none has."""
-    there = np.isfinite(errors)
-    if not there.any():
+    """Errors of all nights, missing ones replaced by the median; None if all are missing."""
+    is_known = np.isfinite(errors)
+    if not is_known.any():
         return None
-    return np.where(there, errors, np.median(errors[there]))
+    return np.where(is_known, errors, np.median(errors[is_known]))
 
 
 def _causes(verdicts: Sequence[SeriesVerdict], by_newest: Sequence[SeriesVerdict]) -> Iterable[Cause]:
-    """Regressions by what they have in common, those of a time together.
+    """Group regressions that began together, with their likely cause.
 
     Args:
-        by_newest: all series by their newest figures, those without one tonight too.
+        by_newest: all series by their newest figures, including those without a figure tonight.
     """
     left = [verdict for verdict in verdicts if verdict.state == "regressed"]
     while left:
-        together = [each for each in left if each.changed_with(left[0])]
-        left = [each for each in left if each not in together]
-        yield Cause(what=_common(together, verdicts, by_newest), members=tuple(together))
+        together = [verdict for verdict in left if verdict.changed_with(left[0])]
+        left = [verdict for verdict in left if verdict not in together]
+        yield Cause(label=_cause_label(together, verdicts, by_newest), members=tuple(together))
 
 
-def _common(
+def _cause_label(
     together: Sequence[SeriesVerdict], verdicts: Sequence[SeriesVerdict], by_newest: Sequence[SeriesVerdict]
 ) -> str:
-    """Name what series that got worse at one time have in common."""
+    """Name what series that regressed together have in common."""
     judged = [verdict for verdict in verdicts if verdict.state not in ("missed", "new")]
-    rates = {each.series.subject.case for each in judged if each.series.subject.metric == RATE.name}
-    slower = {each.series.subject.case for each in together if each.series.subject.metric == RATE.name}
-    has_ratios = any(
-        each.series.subject.metric == RATIO.name and each.changed_with(together[0]) for each in by_newest
-    )
-    if len(slower) > 1 and len(slower) >= _MOST * len(rates) and not has_ratios:
-        return "the machine, or what all cases share: most rates have changed, and no ratio"
-    if len(slower) > 1 and len(slower) >= _MOST * len(rates):
-        return "what all cases share, or the machine"
-    strategies = {each.series.subject.strategy for each in together}
-    workloads = {each.series.subject.workload for each in together}
-    if len(strategies) == 1 and len(workloads) > 1:
-        return f"strategy {next(iter(strategies))}, on {len(workloads)} workloads"
-    if len(workloads) == 1 and len(strategies) > 1:
-        return f"workload {next(iter(workloads))}, with {len(strategies)} strategies"
+    n_rates, n_slower = (len(_cases_with_rate(members)) for members in (judged, together))
+    if n_slower > 1 and n_slower >= _MOST * n_rates:
+        has_ratios = any(
+            verdict.series.subject.metric == RATIO.name and verdict.changed_with(together[0])
+            for verdict in by_newest
+        )
+        return phrases.ALL_CASES if has_ratios else phrases.MACHINE
+    strategies = {verdict.series.subject.strategy for verdict in together}
+    workloads = {verdict.series.subject.workload for verdict in together}
     if len(strategies) == 1:
-        return f"{next(iter(strategies))} on {next(iter(workloads))}"
-    return f"{len(strategies)} strategies on {len(workloads)} workloads"
+        phrase = phrases.ONE_CASE if len(workloads) == 1 else phrases.ONE_STRATEGY
+    else:
+        phrase = phrases.ONE_WORKLOAD if len(workloads) == 1 else phrases.SEVERAL
+    return phrase.format(
+        strategy=min(strategies),
+        workload=min(workloads),
+        n_strategies=len(strategies),
+        n_workloads=len(workloads),
+    )
+
+
+def _cases_with_rate(verdicts: Sequence[SeriesVerdict]) -> set[str]:
+    subjects = [verdict.series.subject for verdict in verdicts]
+    return {subject.case for subject in subjects if subject.metric == RATE.name}

@@ -15,7 +15,7 @@ from reports.rows.figure import Figure, at
 from reports.rows.report import Comparison, Report
 from reports.rows.row import Row, all_figures
 
-SCHEMA = 1
+SCHEMA = 2
 _FORMULA_STARTS = tuple("=+-@|%")
 _CONTROL_STARTS = tuple("\t\r\n")
 

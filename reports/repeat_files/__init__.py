@@ -1,1 +1,1 @@
-"""Contents of the folders of repeats that a report shows: steps, plans, logs and traces, within bounds."""
+"""Files of repeats in a report, within limits: steps, plans, logs and traces."""

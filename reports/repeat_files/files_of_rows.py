@@ -1,4 +1,4 @@
-"""Rows with what the folders of their repeats hold: plans, last lines of logs, traces, steps to show."""
+"""Rows with the files of their repeats: plans, last lines of logs, traces, and steps to show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.records.run_documents import TRACE
 from harness.records.stored_run import StoreError
 from reports.load import MAX_SHOWN_REPEATS, MAX_SHOWN_STEPS, Run
 from reports.repeat_files.plans import placement_of
-from reports.rows.evidence import Problem, StepSeries, TraceFile
+from reports.rows.parts import Problem, StepSeries, TraceFile
 from reports.rows.report import LeftOut
 from reports.rows.row import Row
 
@@ -23,10 +23,10 @@ _NAMED_WORKER = re.compile(r"\bworker (\d+)\b")
 def with_logs(
     run: Run, records: Sequence[Record], problems: Sequence[Problem], left_out: list[LeftOut]
 ) -> tuple[Problem, ...]:
-    """Problems of a case, each with the end of a log of the first of its repeats that left one.
+    """Problems of a case, each with the last lines of the log of its first repeat that has one.
 
     Args:
-        left_out: what is no log of the run folder's own is added to it.
+        left_out: unusable logs are appended.
     """
     by_repeat = {record.repeat: record for record in records}
     return tuple(_with_log(run, problem, by_repeat, left_out) for problem in problems)
@@ -36,7 +36,7 @@ def _with_log(run: Run, problem: Problem, by_repeat: dict[int, Record], left_out
     for record in (by_repeat[repeat] for repeat in problem.repeats):
         name = None
         try:
-            name = _telling_log(run.stored.worker_logs(record), problem.message)
+            name = _relevant_log(run.stored.worker_logs(record), problem.message)
             if name is not None:
                 log = run.stored.log_tail(record, name, n_lines=N_LOG_LINES)
                 return replace(problem, log=log, log_path=run.stored.name_of(record, name))
@@ -46,15 +46,15 @@ def _with_log(run: Run, problem: Problem, by_repeat: dict[int, Record], left_out
     return problem
 
 
-def _telling_log(written: Sequence[str], message: str) -> str | None:
-    """The log of the worker that an error names, else the one written last."""
+def _relevant_log(written: Sequence[str], message: str) -> str | None:
+    """Log of the worker that an error names, else the last one written."""
     named = _NAMED_WORKER.search(message)
     own = None if named is None else f"worker-{named[1]}.log"
     return own if own in written else (written[-1] if written else None)
 
 
 def traces_of(run: Run, records: Sequence[Record]) -> tuple[TraceFile, ...]:
-    """Traced steps of a case that lie in the run folder."""
+    """Traced steps of a case with a file in the run folder."""
     return tuple(
         TraceFile(repeat=record.repeat, path=run.stored.name_of(record, TRACE))
         for record in sorted(records, key=lambda record: record.repeat)
@@ -71,11 +71,11 @@ def row_with_files(
     *,
     most_lines: int,
 ) -> Row:
-    """The row, with what files of its repeats add to it.
+    """Row with logs, traces and placement from the files of its repeats.
 
     Args:
-        left_out: what cannot be used is added to it.
-        most_lines: of its plan.
+        left_out: unusable files are appended.
+        most_lines: of its placement.
     """
     return replace(
         row,
@@ -86,30 +86,30 @@ def row_with_files(
 
 
 MOST_STEPS = 16_000
-"""Most steps of all repeats in a report."""
+"""Most steps in a report, over all repeats."""
 LEAST_STEPS = 24
-"""Fewest steps of a repeat that is shown: fewer show no trend."""
+"""Fewest steps of a shown repeat: fewer show no trend."""
 
 
 class StepReader(Protocol):
-    """A reader of the steps of one repeat, thinned evenly to `most`."""
+    """Reader of the steps of one repeat, thinned evenly to `most`."""
 
     def __call__(self, run: Run, record: Record, /, *, most: int = ...) -> StepSeries | LeftOut: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepShares:
-    """Shares of a report's steps: of how many repeats of a row, and how many of a repeat."""
+    """Number of shown repeats per row, and of shown steps per repeat."""
 
     repeats: int
     steps: int
 
     @classmethod
     def of(cls, n_usable: Sequence[int]) -> StepShares:
-        """The shares that leave as many repeats to see as possible, and then as many steps.
+        """Shares with as many repeats as possible, then as many steps as possible.
 
         Args:
-            n_usable: repeats with steps, of each row.
+            n_usable: number of repeats with steps of each row.
         """
 
         def n_shown(repeats: int) -> int:
@@ -123,7 +123,7 @@ class StepShares:
 
 
 class ShownSteps:
-    """Steps of one row after the other, until a report has as many as it shows."""
+    """Steps of successive rows, up to the limit of a report."""
 
     def __init__(self, read: StepReader, shares: StepShares) -> None:
         self._read = read
@@ -132,32 +132,32 @@ class ShownSteps:
         self.n_not_shown = 0
 
     def of(self, run: Run, usable: Sequence[Record], left_out: list[LeftOut]) -> tuple[StepSeries, ...]:
-        """Steps of the usable repeats of a row, evenly spread over them.
+        """Steps of some usable repeats of a row, evenly spread over all.
 
         Args:
-            left_out: what has no steps is added to it, each once.
+            left_out: repeats without readable steps are appended, each once.
         """
         ordered = sorted(usable, key=lambda record: record.repeat)
         chosen = ordered[:: -(-len(ordered) // self._shares.repeats) or 1]
         self.n_not_shown += len(ordered) - len(chosen)
-        shown: list[StepSeries] = []
+        series: list[StepSeries] = []
         for record in chosen:
             if self._n_steps + self._shares.steps > MOST_STEPS:
                 self.n_not_shown += 1
                 continue
             steps = self._read(run, record, most=self._shares.steps)
             if isinstance(steps, StepSeries):
-                shown.append(steps)
+                series.append(steps)
                 self._n_steps += len(steps.seconds)
             else:
                 item = replace(steps, where=f"{run.name}: {steps.where}")
-                # `single` belongs to several shapes; its missing file is said once.
+                # `single` appears in several shapes; its missing file is listed once.
                 if all(item.where != other.where for other in left_out):
                     left_out.append(item)
-        return tuple(shown)
+        return tuple(series)
 
     def left_out(self) -> tuple[LeftOut, ...]:
-        """Note on repeats not shown for lack of room; empty if the page says it by itself."""
+        """Note on repeats beyond the limit; empty if the chart itself states it."""
         if not self.n_not_shown or self._shares.repeats == MAX_SHOWN_REPEATS:
             return ()
         why = (

@@ -1,4 +1,4 @@
-"""Placement of variables by the plan of a row: read from its file, grouped, and put into words."""
+"""Placement of variables by the plan of a row: read from its file, grouped, and described."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.records.run_documents import PLAN
 from harness.records.safe_text import printable
 from harness.records.stored_run import StoreError
 from reports.load import Run, legible
-from reports.rows.evidence import Placement, PlacementLine
+from reports.rows.parts import Placement, PlacementLine
 from reports.rows.report import LeftOut
 
 MOST_TASKS = 10_000
@@ -27,19 +27,19 @@ Whole: TypeAlias = Annotated[int, Field(ge=-_MOST_WHOLE, le=_MOST_WHOLE)]
 Amount: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 Name: TypeAlias = Annotated[str, AfterValidator(legible)]
 Word: TypeAlias = Annotated[str, Field(max_length=200), AfterValidator(printable)]
-"""A name that stratbench or TensorFlow has given, such as a type's."""
+"""Name defined by stratbench or TensorFlow, such as a data type."""
 Text: TypeAlias = Annotated[str, Field(max_length=10_000), AfterValidator(printable)]
 Shape: TypeAlias = Annotated[tuple[Whole, ...], Field(max_length=254)]
-"""TensorFlow knows no more dimensions."""
+"""Limit of dimensions in TensorFlow."""
 
 
 class PlanError(Exception):
-    """A file that holds no plan."""
+    """A file without a valid plan."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredCompression:
-    """A compressor by name, and its options."""
+    """Compressor and its options."""
 
     name: Word
     ratio: Amount | None = None
@@ -49,7 +49,7 @@ class StoredCompression:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredPartition:
-    """A variable in parts along one axis."""
+    """Partition of a variable along one axis."""
 
     axis: Whole
     sizes: tuple[Size, ...]
@@ -60,7 +60,7 @@ class StoredPartition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredNode:
-    """Plan of one variable, as a run folder has it."""
+    """Plan of one variable, as stored in a run folder."""
 
     variable: Name
     shape: Shape
@@ -82,7 +82,7 @@ class StoredNode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredPlan:
-    """A strategy applied to a captured step."""
+    """Plan of all variables, as stored in a run folder."""
 
     nodes: tuple[StoredNode, ...]
     replicas_per_task: Annotated[tuple[Size, ...], Field(max_length=MOST_TASKS)] = ()
@@ -98,7 +98,7 @@ def stored_plan(data: bytes) -> StoredPlan:
     """Read the bytes of `plan.json`.
 
     Raises:
-        PlanError: they are no plan.
+        PlanError: they are no valid plan.
     """
     try:
         return _adapter().validate_json(data)
@@ -123,12 +123,12 @@ _SUMS = {
 _TRANSPORTS = {"tcp": "the workers' own ring", "ring": "TensorFlow's ring", "nccl": "NCCL"}
 
 
-def where_it_lies(node: StoredNode, plan: StoredPlan) -> str:
-    """Tasks, servers or replicas that have a variable, and the parts that it is in."""
+def storage_of(node: StoredNode, plan: StoredPlan) -> str:
+    """Tasks, servers or replicas that store a variable, and its parts."""
     if sum(plan.replicas_per_task) == 1:
         return "the only replica"
     if node.partition is not None:
-        return _where_parts_lie(node, node.partition)
+        return _storage_of_parts(node, node.partition)
     if node.destination is not None:
         return f"server {node.destination}{_proxy(node)}"
     if node.owner is not None:
@@ -137,23 +137,23 @@ def where_it_lies(node: StoredNode, plan: StoredPlan) -> str:
     return "all replicas, in equal parts during host loops" if node.in_parts else "all replicas"
 
 
-def _where_parts_lie(node: StoredNode, partition: StoredPartition) -> str:
+def _storage_of_parts(node: StoredNode, partition: StoredPartition) -> str:
     parts = f"{len(partition.sizes)} parts along axis {partition.axis}"
     if partition.destinations is not None:
         return f"{parts}, on {_listed('server', partition.destinations)}{_proxy(node)}"
     if partition.owners is not None:
-        kept = "kept" if node.gathered or node.synchronizer == "none" else "updated"
-        return f"{parts}, {kept} by {_listed('replica', partition.owners)}"
+        treatment = "stored" if node.gathered or node.synchronizer == "none" else "updated"
+        return f"{parts}, {treatment} by {_listed('replica', partition.owners)}"
     return f"{parts}, on all replicas"
 
 
-def how_synchronized(node: StoredNode, plan: StoredPlan) -> str:
-    """Treatment of a variable's gradient, or of its new value, between replicas, in words."""
+def synchronization_of(node: StoredNode, plan: StoredPlan) -> str:
+    """Synchronization of a variable's gradient, or of its new value, between replicas."""
     if node.synchronizer == "none":
         return "not at all"
     if node.synchronizer == "ps":
         what = "rows pushed" if node.sparse else "pushed"
-        order = "" if plan.strategy_params.get("sync", True) else ", each as it comes"
+        order = "" if plan.strategy_params.get("sync", True) else ", asynchronously"
         text = f"{what} to {'their servers' if node.partition else 'the server'}{order}"
     elif node.synchronizer in _GATHERED:
         text = f"combined {_GATHERED[node.synchronizer]}"
@@ -167,63 +167,58 @@ def how_synchronized(node: StoredNode, plan: StoredPlan) -> str:
     return text + transport + _compressed(node.compressor)
 
 
-_ALONE = "There is one replica, so nothing has to be synchronized."
+_ONE_REPLICA = "There is one replica, so nothing has to be synchronized."
 _REASONS = {
-    "silent on servers": "No gradient of its own crosses workers, and it lies with what servers update.",
-    "silent with an owner": "It belongs to what its owner alone updates, and the others have none of it.",
-    "silent": "Nothing of it crosses replicas: each has its own.",
-    "server": "It lies on a server, which takes gradients and gives its value.",
-    "servers": "Its parts lie on servers, which take gradients and give their values.",
-    "rule": "The rule{rule} has to see every worker's gradient by itself.",
-    "average": "Each replica updates a copy of its own, and copies are averaged every {period} steps.",
-    "average at times": "Each replica updates a copy of its own, and copies are averaged from time to time.",
+    "local on servers": "It has no gradient, and is stored with the variables that servers update.",
+    "local with an owner": "Only its owner stores and updates it.",
+    "local": "Each replica has its own copy, which is not synchronized.",
+    "server": "A server stores it, receives its gradients, and sends its value.",
+    "servers": "Servers store its parts, receive their gradients, and send their values.",
+    "rule": "The rule{rule} needs every worker's gradient.",
+    "average": "Each replica updates its own copy; copies are averaged every {period} steps.",
+    "average at times": "Each replica updates its own copy; copies are averaged periodically.",
     "cross-replica-sum": "All cores run one computation, which sums between them.",
     "owner": "One replica updates it for all.",
     "owners": "One replica updates each part for all.",
     "hierarchical-all-reduce": "Reduces to one leader per worker, sums between leaders, then broadcasts.",
-    "rows": "Its gradient comes as rows, which all gather, instead of a sum of all of it.",
-    "sum": "Every replica updates its own copy with the sum, which travels in buckets.",
+    "rows": "Its gradient is sparse: all replicas gather its rows.",
+    "sum": "Each replica updates its own copy with the sum, which is sent in buckets.",
 }
-"""Main reason for what a plan does with a variable, by what it is."""
+"""Main reason of a plan for the treatment of a variable."""
 
 
-def why(node: StoredNode, plan: StoredPlan) -> str:
-    """Reasons for that treatment: the main one, then one sentence for each further setting."""
+def reasons_for(node: StoredNode, plan: StoredPlan) -> str:
+    """Reasons for the treatment of a variable: the main one, then a sentence per further setting."""
     if sum(plan.replicas_per_task) == 1:
-        return _ALONE
+        return _ONE_REPLICA
     rule, period = (plan.strategy_params.get(name) for name in ("rule", "period"))
     reason = _reason(node, is_periodic=period is not None)
     further = (
-        (node.synchronizer == "ps" and node.sparse, "Of it only the rows that a step touches travel."),
+        (node.synchronizer == "ps" and node.sparse, "Only the rows that a step uses are sent."),
         (reason in ("owner", "owners") and not node.gathered, "It sends its new value to the others."),
         (node.proxy, "A worker's replicas read it from one copy on their host."),
-        (node.gathered, "In each step the others get its value before they read it."),
-        (node.whole_gradient, "Updates of others read its gradient, which all must have."),
-        (node.compressor is not None, "Its gradient travels in a smaller form."),
-        (node.in_parts, "While a loop of the host runs, each replica keeps an equal part."),
+        (node.gathered, "In each step the other replicas gather its value before they read it."),
+        (node.whole_gradient, "Other updates read its gradient, so every replica needs it."),
+        (node.compressor is not None, "Its gradient is compressed."),
+        (node.in_parts, "During a host loop, each replica stores an equal part."),
     )
     text = _REASONS[reason].format(rule="" if rule is None else f" {rule!s:.200}", period=f"{period!s:.200}")
     return " ".join([text, *(sentence for holds, sentence in further if holds)])
 
 
 def _reason(node: StoredNode, *, is_periodic: bool) -> str:
-    if node.synchronizer == "none":
-        return "silent on servers" if _served(node) else "silent with an owner" if _owners(node) else "silent"
-    if node.synchronizer == "ps":
+    synchronizer, is_owned = node.synchronizer, _owners(node)
+    if synchronizer == "none":
+        return "local on servers" if _served(node) else "local with an owner" if is_owned else "local"
+    if synchronizer == "ps":
         return "servers" if node.partition else "server"
-    if node.synchronizer in _GATHERED:
-        return "rule"
-    if node.synchronizer == "average":
+    if synchronizer == "average":
         return "average" if is_periodic else "average at times"
-    return _reason_of_sum(node)
-
-
-def _reason_of_sum(node: StoredNode) -> str:
-    if node.synchronizer != "cross-replica-sum" and _owners(node):
+    if synchronizer in _GATHERED:
+        return "rule"
+    if is_owned and synchronizer != "cross-replica-sum":
         return "owners" if node.partition else "owner"
-    if node.synchronizer in ("cross-replica-sum", "hierarchical-all-reduce"):
-        return node.synchronizer
-    return "rows" if _gathers_rows(node) else "sum"
+    return synchronizer if synchronizer in _REASONS else "rows" if _gathers_rows(node) else "sum"
 
 
 def _served(node: StoredNode) -> bool:
@@ -237,7 +232,7 @@ def _owners(node: StoredNode) -> bool:
 
 
 def _gathers_rows(node: StoredNode) -> bool:
-    """True if rows travel as such: gathered by collectives, or by the workers' own ring."""
+    """True if sparse rows are gathered, by collectives or by the workers' own ring."""
     in_no_bucket = node.group is None and node.partition is None
     is_sum = node.synchronizer in ("all-reduce", "hierarchical-all-reduce")
     return node.sparse and is_sum and not _owners(node) and (in_no_bucket or node.transport == "tcp")
@@ -256,14 +251,14 @@ def _compressed(compressor: StoredCompression | None) -> str:
     return f", compressed: {', '.join([compressor.name, *options])}"
 
 
-def _listed(what: str, numbers: Sequence[int]) -> str:
+def _listed(noun: str, numbers: Sequence[int]) -> str:
     distinct = sorted(set(numbers))
     if len(distinct) == 1:
-        return f"{what} {distinct[0]}"
+        return f"{noun} {distinct[0]}"
     if len(distinct) > 2 and distinct == list(range(distinct[0], distinct[-1] + 1)):
-        return f"{what}s {distinct[0]} to {distinct[-1]}"
-    shown = ", ".join(map(str, distinct[:8]))
-    return f"{what}s {shown}{' and others' if len(distinct) > 8 else ''}"
+        return f"{noun}s {distinct[0]} to {distinct[-1]}"
+    first = ", ".join(map(str, distinct[:8]))
+    return f"{noun}s {first}{' and others' if len(distinct) > 8 else ''}"
 
 
 MOST_LINES = 60
@@ -273,13 +268,13 @@ MOST_PLAN_BYTES = 1 << 26
 _LEAST_LINES = 4
 _NUMBER = re.compile(r"\d+")
 _MOST_LETTERS = 200
-"""Most letters of a name, or of a value of an option."""
+"""Most letters of a name, or of an option's value."""
 _MOST_NOTES = 20
 _MOST_NOTE_LETTERS = 1_000
 
 
 def lines_of_each(n_rows: int) -> int:
-    """Lines that each of so many rows may have."""
+    """Most lines of each of n rows."""
     return max(_LEAST_LINES, min(MOST_LINES, MOST_LINES_OF_ALL // max(1, n_rows)))
 
 
@@ -289,7 +284,7 @@ def placement_of(
     """Placement by the plan of the first usable repeat; None if no repeat has a readable plan.
 
     Args:
-        left_out: why a plan cannot be read is added to it.
+        left_out: unreadable plans are appended.
     """
     for record in sorted(usable, key=lambda record: record.repeat):
         path = run.stored.name_of(record, PLAN)
@@ -310,7 +305,7 @@ def _placement(plan: StoredPlan, path: str, most_lines: int) -> Placement:
     groups: dict[tuple[tuple[object, ...], tuple[str, str, str]], list[StoredNode]] = {}
     for node in plan.nodes:
         alike = (_NUMBER.sub("#", node.variable), node.shape, node.dtype, node.bytes)
-        words = (where_it_lies(node, plan), how_synchronized(node, plan), why(node, plan))
+        words = (storage_of(node, plan), synchronization_of(node, plan), reasons_for(node, plan))
         groups.setdefault((alike, words), []).append(node)
     lines = [_line(nodes, *words) for (_, words), nodes in groups.items()]
     largest = sorted(range(len(lines)), key=lambda i: -lines[i].n * lines[i].bytes)[:most_lines]
@@ -325,12 +320,12 @@ def _placement(plan: StoredPlan, path: str, most_lines: int) -> Placement:
 
 
 def _notes(notes: Sequence[str]) -> tuple[str, ...]:
-    shown = [
+    clipped = [
         note if len(note) <= _MOST_NOTE_LETTERS else f"{note[:_MOST_NOTE_LETTERS]} …"
         for note in notes[:_MOST_NOTES]
     ]
-    n_more = len(notes) - len(shown)
-    return (*shown, *([f"{n_more} more notes are in the plan's file"] if n_more else []))
+    n_more = len(notes) - len(clipped)
+    return (*clipped, *([f"{n_more} more notes are in the plan's file"] if n_more else []))
 
 
 def _line(nodes: Sequence[StoredNode], where: str, synchronized: str, reason: str) -> PlacementLine:
@@ -351,7 +346,7 @@ def _line(nodes: Sequence[StoredNode], where: str, synchronized: str, reason: st
 
 
 def _pattern(names: Sequence[str]) -> str:
-    """The names with `#` for each number that they differ in."""
+    """Common name with `#` for each number that differs."""
     numbers = list(zip(*(_NUMBER.findall(name) for name in names), strict=True))
     differs = iter(len(set(column)) > 1 for column in numbers)
     return _NUMBER.sub(lambda match: "#" if next(differs) else match[0], names[0])

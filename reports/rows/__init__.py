@@ -1,1 +1,1 @@
-"""Rows of a report, as plain frozen values: built by `compare`, turned into a medium by the renderers."""
+"""Rows of a report as frozen values: built by `compare`, rendered by `reports.pages`."""

@@ -1,4 +1,4 @@
-"""Figures: how a field of a row is read from records, combined over repeats, named and shown.
+"""Figures: declarations of how fields of rows are read from records, combined over repeats, named and shown.
 
 A field that is declared by `mean`, `estimate`, `largest`, `either` or `fact` carries its `Figure`. CSV,
 tables of every medium, the terminal, `compare`, the nightly history and Prometheus follow from it.
@@ -23,7 +23,7 @@ LAST = 100
 
 @cache
 def at(path: str) -> Callable[[Any], Any]:
-    """Reader of a dotted path of fields; it returns None as soon as one of them is None."""
+    """Reader of a dotted path of fields; it returns None if one of them is None."""
     names = path.split(".")
 
     def read(owner: Any) -> Any:
@@ -41,11 +41,11 @@ class Column:
     """Column of a table of `reports.tables.figures`.
 
     Attributes:
-        section: one of that module's sections.
-        place: order of the columns, from the left.
-        if_any: whether it needs a row of the comparison that has the figure.
-        when: test of a comparison, for a column that not all have.
-        cell: makes a cell of the row, or part of a row, and the figure; None for the unit's own.
+        section: section of that module.
+        place: order of columns, from the left.
+        if_any: show the column only if a row of the comparison has the figure.
+        when: show the column only if this test of the comparison is true.
+        cell: makes the cell from the row, or a part of it, and the figure; None for the default of the unit.
     """
 
     section: str
@@ -58,7 +58,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauge:
-    """Prometheus' gauge of the figure of the newest repeat; its name lacks the prefix."""
+    """Prometheus gauge of the newest repeat's figure; its name has no prefix."""
 
     name: str
     help: str
@@ -66,7 +66,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatGauge:
-    """Gauge with the reader of its figure."""
+    """Prometheus gauge with the reader of its figure."""
 
     name: str
     help: str
@@ -75,13 +75,13 @@ class RepeatGauge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Followed:
-    """Following of a figure from run to run, by `compare` and the nightly history; more of it is worse.
+    """Tracking of a figure from run to run by `compare` and the nightly history; more of it is worse.
 
     Attributes:
         metric: name in a history.
-        name: in sentences.
-        least_effect: change of the logarithm below which it does not matter.
-        usual_noise: standard deviation of a night's logarithm, before many nights are known.
+        name: name in sentences.
+        least_effect: smallest change of the logarithm that counts.
+        usual_noise: standard deviation of a night's logarithm, assumed until many nights are stored.
     """
 
     metric: str
@@ -96,12 +96,12 @@ class Figure:
 
     Attributes:
         name: of the field, and in JSON.
-        of: reader of the figure of one repeat, or its path in the record; None where it has none.
-        combine: the figure of all repeats that have it.
-        csv: name of the column in CSV, empty for none.
-        has_interval: whether it has an interval, whose limits CSV has, too.
-        csv_range: whether CSV has the least, the greatest and the number of repeats, too.
-        terminal: heading in the table of a terminal, empty where that does not show it.
+        of: reader of the figure of one repeat, or its path in the record; None if it has neither.
+        combine: combines the figures of all repeats.
+        csv: name of the CSV column; empty for none.
+        has_interval: add CSV columns of the limits of its interval.
+        csv_range: add CSV columns of the least and greatest value and the number of repeats.
+        terminal: heading in the terminal's table; empty for none.
     """
 
     name: str = ""
@@ -117,16 +117,16 @@ class Figure:
     followed: Followed | None = None
 
     def values(self, records: Iterable[Record]) -> list[Any]:
-        """The figure of each repeat that has it."""
+        """Figures of the repeats that have it."""
         return [value for record in records if (value := self.read(record)) is not None]
 
     def read(self, record: Record) -> Any:
-        """The figure of one repeat, or None."""
+        """Figure of one repeat, or None."""
         assert self.of is not None, self.name
         return (at(self.of) if isinstance(self.of, str) else self.of)(record)
 
     def cell(self, owner: object) -> Cell:
-        """The figure of a row, or of a part of one, as a table shows it."""
+        """Table cell of a row, or of a part of it."""
         value = None if owner is None else getattr(owner, self.name)
         if owner is not None and self.column is not None and self.column.cell is not None:
             return self.column.cell(owner, value)
@@ -151,12 +151,12 @@ def largest(of: Reader | str, csv: str = "", column: Column | None = None, **oth
 
 
 def either(of: Reader | str, csv: str = "", column: Column | None = None, **others: Any) -> Any:
-    """True if any repeat says so."""
+    """True if it is true in any repeat."""
     return _declared(Figure(of=of, csv=csv, column=column, combine=any, **others), default=False)
 
 
 def fact(csv: str = "", column: Column | None = None, **others: Any) -> Any:
-    """Field that is not combined from figures of repeats, but is named and shown as one."""
+    """Field that is not combined from repeats, but named and shown like one that is."""
     return _declared(Figure(csv=csv, column=column, **others))
 
 
@@ -166,7 +166,7 @@ def _declared(figure: Figure, *, default: object = None) -> Any:
 
 @cache
 def figures_of(kind: type) -> Mapping[str, Figure]:
-    """Figures of a row, or of a part of one, by the names of their fields."""
+    """Figures of a row, or of a part of it, by field name."""
     return {
         item.name: replace(item.metadata["figure"], name=item.name)
         for item in fields(kind)
@@ -175,11 +175,11 @@ def figures_of(kind: type) -> Mapping[str, Figure]:
 
 
 def combined(kind: type[T], records: Sequence[Record], **others: Any) -> T:
-    """A row, or a part of one, with the figures of all repeats.
+    """Row, or part of a row, with figures combined over repeats.
 
     Args:
-        records: one of each repeat that counts.
-        others: fields that are not combined from figures of repeats.
+        records: one per usable repeat.
+        others: fields that are not combined from repeats.
     """
     assert dataclasses.is_dataclass(kind)
     values = {

@@ -1,4 +1,4 @@
-"""Figures of one repeat that follow from several fields of its record."""
+"""Figures of one repeat that are derived from several fields of its record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.records.record import Record
 
 
 def timed_span(record: Record) -> tuple[int, int] | None:
-    """Numbers of the first and the last step after the warm-up, whose first step is 1; None if not known."""
+    """Numbers of the first and last step after the warm-up, whose first step is 1; None if unknown."""
     if record.warmup_steps is None or record.step_s is None or not record.step_s.n:
         return None
     n_made = record.step_s.n if record.rounds is None else record.rounds.n_made
@@ -18,7 +18,7 @@ def timed_span(record: Record) -> tuple[int, int] | None:
 
 
 def loss_step(place: int) -> Callable[[Record], int | None]:
-    """Reader of the number of the step of the first loss (0) or the last (-1)."""
+    """Reader of the step number of the first loss (place 0) or the last one (-1)."""
 
     def of(record: Record) -> int | None:
         span = timed_span(record) if record.loss else None
@@ -28,10 +28,10 @@ def loss_step(place: int) -> Callable[[Record], int | None]:
 
 
 def predicted_step_s(record: Record) -> float | None:
-    """Seconds of a step that computes like the control and then waits for its payload on the busiest link.
+    """Compute time, as in the control, plus transfer time of the payload on the busiest link.
 
     Returns:
-        None where no link was measured, or no control ran with it.
+        Seconds per step; None without a measured link or a control in the same run.
     """
     median_s = record.step_s.p50 if record.step_s else None
     if not record.wire_s or median_s is None or record.exposed_comm_s is None:
@@ -40,13 +40,13 @@ def predicted_step_s(record: Record) -> float | None:
 
 
 def step_over_predicted(record: Record) -> float | None:
-    """Median step over the predicted one."""
+    """Median step time ÷ predicted step time."""
     predicted_s = predicted_step_s(record)
     return record.step_s.p50 / predicted_s if predicted_s and record.step_s and record.step_s.p50 else None
 
 
 def between_hosts_bytes(record: Record) -> float | None:
-    """Bytes of a step that leave their machine; None where that is not known."""
+    """Bytes per step between different hosts; None if unknown."""
     matrix, hosts = record.tcp_matrix, record.hosts
     if matrix is None or hosts is None or len(hosts) < len(matrix):
         return None
@@ -61,7 +61,7 @@ def peak_rss_bytes(record: Record) -> int | None:
 
 
 def is_traced(record: Record) -> bool:
-    """True if a repeat has a traced step with the same parts for every worker."""
+    """True if a repeat has a traced step with the same parts for all workers."""
     step = record.traced_step
     if step is None:
         return False
@@ -81,7 +81,7 @@ def traced_mean(part: str) -> Callable[[Record], float | None]:
 
 
 def traced_sum(part: str) -> Callable[[Record], float | None]:
-    """Reader of a count in the traced step, all workers together."""
+    """Reader of a count in the traced step, sum over workers."""
 
     def of(record: Record) -> float | None:
         values = getattr(record.traced_step, part)
@@ -91,38 +91,40 @@ def traced_sum(part: str) -> Callable[[Record], float | None]:
 
 
 def traced_rest_s(record: Record) -> float:
-    """Seconds of the traced step outside all of its parts, mean over workers."""
+    """Time of the traced step outside its parts, mean over workers."""
     step = _traced(record)
     parts = (step.compute_s, step.transfer_s, step.host_s or (), step.wait_s)
     return (sum(step.step_s) - sum(map(sum, parts))) / len(step.step_s)
 
 
 def hidden_share(record: Record) -> float | None:
-    """Share of transfer from others that went on while the worker computed; None where there was none."""
+    """Share of receiving time during which the worker computed; None without receiving."""
     step = _traced(record)
-    in_all_s = sum(step.receiving_s)
-    return None if in_all_s <= 0 else 1.0 - (sum(step.transfer_s) - sum(step.copy_s or ())) / in_all_s
+    receiving_s = sum(step.receiving_s)
+    if receiving_s <= 0:
+        return None
+    return 1.0 - (sum(step.transfer_s) - sum(step.copy_s or ())) / receiving_s
 
 
 def algorithm_bandwidth(record: Record) -> float | None:
-    """Bytes of one replica's gradients per second of transfer."""
+    """Algorithm bandwidth as in NCCL's tests: bytes of one replica's gradients ÷ transfer time."""
     return _bandwidth(record.gradient_bytes, _traced(record))
 
 
 def bus_bandwidth(record: Record) -> float | None:
-    """Bytes that the busiest worker sends or receives in the traced step, per second of transfer."""
+    """Bus bandwidth as in NCCL's tests: bytes sent or received by the busiest worker ÷ transfer time."""
     matrix = record.tcp_matrix
     if matrix is None:
         return None
     lines = (*matrix, *zip(*matrix, strict=True))
     mean = max((sum(value or 0.0 for value in line) for line in lines), default=None)
-    # One step of a period sends for all, and it is that which is traced.
+    # The traced step sends for all steps of a period.
     n_bytes = None if mean is None else mean * (record.period or 1)
     return _bandwidth(n_bytes, _traced(record))
 
 
 def _bandwidth(n_bytes: float | None, step: TracedTimes) -> float | None:
-    """Bytes per second of the transfer of the worker that was longest at it."""
+    """Bytes ÷ transfer time of the slowest worker."""
     longest_s = max(step.receiving_s)
     return None if not n_bytes or longest_s <= 0 else n_bytes / longest_s
 

@@ -1,4 +1,4 @@
-"""A report, its comparisons, their recommendation, and the curves beside their rows."""
+"""A report: comparisons with rows, verdict, notes and curves; sweeps, problems and provenance."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from reports.rows.evidence import MarkKind, Problem
+from reports.rows.parts import MarkKind, Problem
 from reports.rows.row import Row
 from reports.statistics import Estimate, Mean, Ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultCell:
-    """Result of a strategy in a scenario: a metric after so many steps, or another outcome in a word.
+    """Result of a strategy in a fault scenario.
 
-    `void`: more workers are faulty than its rule is for. `note`: what the outcome rests on.
+    Attributes:
+        value: the metric; None if the training failed or diverged.
+        outcome: the reason in a word, if `value` is None.
+        step: number of steps before the metric was computed.
+        void: true if more workers are faulty than its rule tolerates.
+        note: number of repeats with this outcome.
     """
 
     value: Mean | None
@@ -27,10 +32,16 @@ class FaultCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultLine:
-    """A strategy in all scenarios; a cell is None where it was not run.
+    """Results of a strategy in all fault scenarios.
 
-    `relative_rate` and `payload_bytes` are without faults, `relative_note` is the rate's interval or why it
-    has none. `worst` is the worst of what counts: within its rule's bound, and without faults.
+    Attributes:
+        cells: one per scenario; None if the strategy did not run in it.
+        relative_rate: throughput without faults, relative to the baseline's.
+        relative_note: its interval, or why it has none.
+        worst: worst metric within the bound of its rule, or without faults.
+        payload_bytes: per step, without faults.
+        on_front: true if no other strategy is at least as good in `relative_rate` and `worst`, and better in
+            one of them (Pareto front).
     """
 
     strategy: str
@@ -70,10 +81,11 @@ Severity = Literal["warning", "note"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Strategy that serves one goal best, in a line.
+    """Best strategies for one goal.
 
-    `strategies` are those that the repeats cannot tell apart, the best figure first; `certain` where they
-    show that one is best.
+    Attributes:
+        strategies: those without a significant difference to the best one, the best figure first.
+        certain: true if one strategy is significantly better than all others.
     """
 
     goal: Goal
@@ -84,10 +96,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """Verdict on one comparison: its headline, and details that the claim rests on.
+    """Verdict of one comparison.
 
-    `headline` is the label of the kind and the claim. `answers` holds one for each goal that figures are
-    known for; the headline is that of `goal`.
+    Attributes:
+        headline: label of the kind, and the claim about `goal`.
+        details: figures behind the claim.
+        answers: one for each goal with known figures.
     """
 
     kind: VerdictKind
@@ -99,21 +113,23 @@ class Advice:
 
     @property
     def label(self) -> str:
-        """First words of the headline, in capitals."""
+        """Kind of the verdict in capitals: the first words of the headline."""
         return self.headline.partition(": ")[0]
 
     @property
     def claim(self) -> str:
-        """The headline after its label: winner or tied strategies, their ratio, and what would decide."""
+        """Headline without its label: winner or tied strategies, ratio, and repeats that would decide."""
         return self.headline.partition(": ")[2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Remark on a comparison: a fixed phrase with its figures, and what to do about it.
+    """Note on a comparison: a fixed phrase with its figures, and a remedy.
 
-    `kind` is a row of the table of notes, `remedy` may be empty. `strategies` are those that it concerns,
-    none if all.
+    Attributes:
+        kind: row of the table of notes.
+        remedy: empty if there is none.
+        strategies: those concerned; empty for all.
     """
 
     kind: str
@@ -135,9 +151,11 @@ Bytes = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingPoint:
-    """The rate of a strategy on so many devices; `perfect_rate` is the reference's rate for each of them.
+    """Throughput of a strategy at one number of devices.
 
-    `efficiency`: the rate as a share of the perfect one.
+    Attributes:
+        perfect_rate: throughput of the reference per device × number of devices.
+        efficiency: throughput ÷ `perfect_rate`.
     """
 
     workers: int
@@ -150,10 +168,11 @@ class ScalingPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingLine:
-    """A strategy by the number of its devices, fewest first.
+    """Throughput of a strategy by number of devices, fewest first.
 
-    `reference` is the strategy whose rate on `reference_devices` devices is called perfect: `single`, or the
-    strategy itself at its smallest size.
+    Attributes:
+        reference: strategy that efficiencies refer to: `single`, or the strategy itself at its smallest size.
+        reference_devices: number of devices of the reference.
     """
 
     strategy: str
@@ -165,10 +184,11 @@ class ScalingLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """Rates by the number of devices, all else equal.
+    """Throughput by number of devices, with all else equal.
 
-    With the batch rule `global` all sizes share `batch_size` examples (strong scaling), with `per-replica`
-    each replica takes `batch_size` (weak scaling).
+    Attributes:
+        kind: strong scaling with the batch rule `global`, weak scaling with `per-replica`.
+        batch_size: examples per step in strong scaling, per replica in weak scaling.
     """
 
     run: str
@@ -181,7 +201,7 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkPoint:
-    """The rate of a strategy over links of a requested rate in Mbit/s; None for no limit."""
+    """Throughput of a strategy at a requested link rate in Mbit/s; None for no limit."""
 
     requested_mbit: float | None
     measured_mbit: Mean | None
@@ -190,7 +210,7 @@ class LinkPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkLine:
-    """A strategy by the rate of its links, slowest first and no limit last."""
+    """Throughput of a strategy by link rate, slowest first and no limit last."""
 
     strategy: str
     mark: MarkKind
@@ -200,11 +220,13 @@ class LinkLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossOver:
-    """Two strategies of which one is ahead on slower links, the other on faster ones.
+    """Crossover of two strategies between two link rates.
 
-    `at_mbit`: where both would be equal, on a line between the logarithms of their ratios over that of the
-    requested rate; None where the faster link has no limit. `is_shown`: the repeats tell the two apart at
-    both ends.
+    Attributes:
+        at_mbit: link rate of equal throughput, interpolated linearly in log(ratio) over log(rate); None if
+            the faster link has no limit.
+        ahead_below, ahead_above: faster strategy on slower and on faster links.
+        is_shown: true if the difference is significant at both link rates.
     """
 
     slower_mbit: float
@@ -219,9 +241,10 @@ class CrossOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSensitivity:
-    """Rates by the rate of links, all else equal, and where the best strategy changes.
+    """Throughput by link rate, with all else equal, and crossovers of the best strategy.
 
-    `sentences` say all of it: the crossings, that there are none, or why that is not known.
+    Attributes:
+        sentences: crossovers, their absence, or why they are unknown.
     """
 
     run: str
@@ -234,10 +257,12 @@ class LinkSensitivity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TradeOffPoint:
-    """A strategy's rate beside what it sends in a step; `is_bound`: at most that much.
+    """Throughput and bytes per step of a strategy.
 
-    `on_front`: it may win, and no other that may is as good in both figures and shown by the repeats to be
-    better in one.
+    Attributes:
+        is_bound: true if `sent_bytes` is an upper bound.
+        on_front: true for a candidate that no other candidate dominates: at least as good in both figures and
+            significantly better in one (Pareto front).
     """
 
     strategy: str
@@ -251,7 +276,7 @@ class TradeOffPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TradeOff:
-    """Rates against bytes per step: those of TCP where all candidates have them, else the payload."""
+    """Throughput against bytes per step: TCP bytes if all candidates have them, else the payload."""
 
     layer: ByteLayer
     points: tuple[TradeOffPoint, ...]
@@ -259,11 +284,14 @@ class TradeOff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossCurve:
-    """Loss of a case by step: mean over n repeats, None where it is not finite in one of them.
+    """Loss of a case by step, over n repeats.
 
-    `at_steps` count from the first step of the warm-up, which is 1. `at_s` is the time that so many steps
-    take, mean over repeats: each window's steps at its median, those of the warm-up at the repeat's. `low`
-    and `high` are the range over repeats, empty where all agree in five digits.
+    Attributes:
+        at_steps: step numbers; the first step of the warm-up is 1.
+        at_s: seconds up to these steps, mean over repeats: steps of a window at its median, those of the
+            warm-up at the repeat's median.
+        mean: None if the loss is not finite in a repeat.
+        low, high: range over repeats; empty if all agree in five digits.
     """
 
     strategy: str
@@ -278,7 +306,7 @@ class LossCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundLine:
-    """Steps of a strategy by round, relative to its own median over all rounds; None without a window."""
+    """Step times of a strategy by round, relative to its median over all rounds; None without a window."""
 
     strategy: str
     mark: MarkKind
@@ -288,35 +316,28 @@ class RoundLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlowestRound:
-    """The round in which steps were longest: median over the strategies that had a window in it."""
-
-    repeat: int
-    number: int
-    relative: float
-    n_strategies: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RoundsOverTime:
-    """Windows of all repeats in the order of time.
+    """Windows of all repeats in order of time.
 
-    `repeats` and `numbers` name each round. `rounds_per_point`: neighbouring rounds of which a point is the
-    mean, and the first is named.
+    Attributes:
+        repeats, numbers: repeat and number of each point's first round.
+        rounds_per_point: number of consecutive rounds that a point averages.
     """
 
     repeats: tuple[int, ...]
     numbers: tuple[int, ...]
     rounds_per_point: int
     lines: tuple[RoundLine, ...]
-    slowest: SlowestRound | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerMemory:
-    """Peak resident bytes of each worker: mean over n repeats, and their range, empty where all agree.
+    """Peak resident memory of each worker over n repeats.
 
-    `variable_bytes`: of it in variables and slots; None where that is not stored.
+    Attributes:
+        peak_bytes: mean over repeats.
+        low, high: range over repeats; empty if all agree.
+        variable_bytes: part of variables and slots; None if it is not recorded.
     """
 
     strategy: str
@@ -328,32 +349,13 @@ class WorkerMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerBalance:
-    """TCP bytes that each task sends and receives in a step, mean over n repeats, and how unequal tasks are.
-
-    Tasks are in plan order, dedicated servers last; variables are known of workers alone. An imbalance is the
-    largest task ÷ the mean of all, None where they have nothing.
-    """
-
-    strategy: str
-    n: int
-    sent_bytes: tuple[int, ...]
-    received_bytes: tuple[int, ...]
-    variable_bytes: Bytes | None
-    sent_imbalance: float | None
-    received_imbalance: float | None
-    variable_imbalance: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
-    """Data of one comparison's charts, as far as its records have it."""
+    """Data of one comparison's charts; None or empty without records of it."""
 
     trade_off: TradeOff | None = None
     losses: tuple[LossCurve, ...] = ()
     rounds: RoundsOverTime | None = None
     memory: tuple[WorkerMemory, ...] = ()
-    balance: tuple[ServerBalance, ...] = ()
 
 
 NO_CURVES = Curves()
@@ -361,10 +363,10 @@ NO_CURVES = Curves()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Something that the report could not use: where it stands, and why.
+    """Part of a run folder that the report could not use, and the reason.
 
     Attributes:
-        is_damage: whether a file is not as it was written, or is gone.
+        is_damage: true if a file is damaged or missing.
     """
 
     where: str
@@ -386,11 +388,13 @@ class Trust:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """All strategies on one workload and cluster shape; `rows` are ranked, the unranked last.
+    """All strategies on one workload and cluster shape.
 
-    `other_baselines`: strategy → ratios of the others to it, for those that a reader may choose instead.
-    `replicas_on_gpus`: replicas on each GPU where some share one, otherwise empty. `notes` are the texts of
-    `note_values`, warnings first.
+    Attributes:
+        rows: by rank, the unranked last.
+        notes: texts of `note_values`, warnings first.
+        replicas_on_gpus: replicas on each GPU if some share one, otherwise empty.
+        other_baselines: ratios of all strategies to each selectable baseline.
     """
 
     run: str
@@ -420,13 +424,13 @@ class Comparison:
 
     @property
     def warnings(self) -> tuple[Note, ...]:
-        """Notes that a reader must not miss, the gravest first; the first ones concern different subjects."""
+        """Warnings, the most severe first; the first ones concern different subjects."""
         return tuple(note for note in self.note_values if note.severity == "warning")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Origin of records: a run's name and that of its folder, its facts and its resolved experiment."""
+    """Provenance of a run: its name, folder, facts and resolved experiment."""
 
     run: str
     folder: str
@@ -436,7 +440,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactValue:
-    """Value of a fact in `n_records` of a run's records; None for a fact of the run as a whole."""
+    """Value of a fact, and the number of records with it; None for a fact of the whole run."""
 
     text: str
     n_records: int | None
@@ -444,9 +448,10 @@ class FactValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactDifference:
-    """A fact that is not the same in all runs of a report, or in all records of one.
+    """Fact that differs between runs of a report, or between records of one run.
 
-    `values`: for each run in the report's order those that it has there, the commonest first.
+    Attributes:
+        values: for each run, in the order of the report, its values, the most frequent first.
     """
 
     fact: str
@@ -455,7 +460,7 @@ class FactDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything a report says; `hints` are what else a reader may want to ask of the same runs."""
+    """All contents of a report; `hints` are further commands for the same runs."""
 
     title: str
     comparisons: tuple[Comparison, ...]
@@ -470,10 +475,10 @@ class Report:
     trust: Trust
 
     def run_in_words(self, run: str) -> str:
-        """A run as its readers know it: by its folder, and by its own name; empty where there is no other."""
+        """Folder and name of a run; empty in a report of one run."""
         if len(self.origins) < 2:
             return ""
         folders = {origin.folder for origin in self.origins if origin.run == run}
-        # Copies of one run have its name in several folders.
+        # Copies of a run share its name.
         folder = folders.pop() if len(folders) == 1 else run
         return run if folder in ("", run) else f"{folder} ({run})"

@@ -1,4 +1,4 @@
-"""The table of figures: each field of a row, how it is read from records, combined, named and shown."""
+"""Table of figures: each field of a row, how it is read from records, combined, named and shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from reports.quantities import MISSING, Cell, count, digits, mean_cell, number_cell, plain
 from reports.rows import repeat
-from reports.rows.evidence import Mark, PassRow, Placement, Problem, RowStatus, StepSeries, TraceFile
 from reports.rows.figure import (
     Column,
     Figure,
@@ -22,6 +21,7 @@ from reports.rows.figure import (
     largest,
     mean,
 )
+from reports.rows.parts import Mark, PassRow, Placement, Problem, RowStatus, StepSeries, TraceFile
 from reports.statistics import Estimate, Mean, Ratio
 
 _OF_GPUS = ("gpu_j", "gpu_busy", "gpu_own_bytes", "gpu_peak_bytes")
@@ -79,7 +79,7 @@ def _cost_cell(row: Row, cost: Mean | None) -> Cell:
 
 
 def _loss_cell(loss: Mean | None, step: Mean | None) -> Cell:
-    """A loss with the number of its step: the later it is, the longer was the training before it."""
+    """Loss with its step number: a later loss had more training before it."""
     cell = mean_cell(loss)
     if loss is None or step is None:
         return cell
@@ -90,14 +90,20 @@ def _loss_cell(loss: Mean | None, step: Mean | None) -> Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSplit:
-    """Time of a traced step by activity, mean over its workers; bytes of all workers together.
+    """Time of a traced step by activity, mean over workers.
 
-    Every moment counts once, as the first of computing, transfer, host, waiting and rest that it is;
-    `receiving_s` is transfer from others beside computing too, and `hidden_share` the part of it that is.
-    `copy_s`, the part of the transfer within workers, and `host_s` are None without GPUs. `n_transfers` of
-    all workers together. Bytes per second of the transfer, of the worker that is longest at it:
-    `algorithm_bytes_per_s` of one replica's gradients, `bus_bytes_per_s` of what its busiest link carries one
-    way, as the NCCL tests define both.
+    Each moment counts once, as the first that applies: computing, transfer, host, waiting, rest.
+
+    Attributes:
+        receiving_s: transfer from other workers, including transfer during computing.
+        hidden_share: share of `receiving_s` during computing.
+        received_bytes, n_transfers: of all workers.
+        algorithm_bytes_per_s: bytes of one replica's gradients ÷ transfer time of the slowest worker.
+        bus_bytes_per_s: bytes in one direction of the busiest worker ÷ transfer time of the slowest worker.
+        copy_s, host_s: copies within workers, and time of the host; None without GPUs.
+
+    Source:
+        NCCL tests, PERFORMANCE.md, for both bandwidths.
     """
 
     step_s: Mean = mean(
@@ -158,14 +164,15 @@ class TimeSplit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopResharding:
-    """Resharding of variables in a run of the host loop on average.
+    """Resharding of variables per run of the host loop.
 
-    `reshards`, `shards` and `unshards` are those of a replica, `sent_bytes` those of all together;
-    `whole_bytes` and `kept_bytes` are what variables that lie in parts take of a replica's memory outside of
-    loops and within them.
+    Attributes:
+        reshards, shards, unshards: counts per replica.
+        sent_bytes: sum over replicas.
+        whole_bytes, kept_bytes: memory of a replica for sharded variables, outside and inside of loops.
     """
 
-    reshards: Mean = mean("resharding.reshards", "reshards_per_run", Column("resharding", "asked for", 2))
+    reshards: Mean = mean("resharding.reshards", "reshards_per_run", Column("resharding", "requested", 2))
     shards: Mean = mean("resharding.shards", "", Column("resharding", "made", 3))
     unshards: Mean = mean("resharding.unshards", "", Column("resharding", "undone", 4))
     sent_bytes: Mean = mean(
@@ -179,10 +186,16 @@ class LoopResharding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleUse:
-    """Gradients of n workers combined by a rule for f faulty ones, of which there were some.
+    """Use of a robust aggregation rule for n workers.
 
-    `rule_s`: what combining takes by itself, `over_mean` times a plain mean. `not_finite`: contributions in a
-    step on average; `chosen`: share of the steps in whose result each worker had a part.
+    Attributes:
+        f: number of faulty workers that the rule tolerates.
+        n_faulty: number of workers with injected faults.
+        selects: true if the rule selects whole gradients.
+        rule_s: time of the rule per step.
+        over_mean: `rule_s` ÷ time of a plain mean.
+        not_finite: mean number of non-finite contributions per step.
+        chosen: share of steps in which each worker's gradient was selected.
     """
 
     rule: str = fact("rule")
@@ -208,23 +221,26 @@ class RuleUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One strategy on one workload and cluster shape, all its repeats together.
+    """One strategy on one workload and cluster shape, over all repeats.
 
-    New figures go to the end: programs read JSON and CSV by the order of what is there already.
+    Rates are examples per second, times seconds. Bytes, CPU time and energy are per step, sums over all
+    workers. New figures are added at the end, because programs read CSV and JSON by position.
 
-    Rates are examples per second, times seconds, bytes per step summed over all workers. `rate` comes from
-    the median step of each repeat, `window_rate` from the wall time of all timed windows. `notes` are
-    what the records themselves say, each once. `input_s` is what a step waits for its batch of a pipeline,
-    `input_share` the part of the steps' time; `input_bound` where that hides what strategies differ in, and
-    `host_bound` where GPUs wait for their host, which hides it too.
-    `predicted_step_s` is what computing and the busiest link take, where links are limited and measured.
-    `cpu_s` is the processor time of all workers in a step, `package_j` the energy of their
-    hosts' sockets in it, `gpu_j` that of their GPUs, of which kernels ran for `gpu_busy` of the time;
-    `gpu_peak_bytes` is the most that TensorFlow gave out of one GPU's memory, `gpu_own_bytes` the most that a
-    worker held when windows ended; `price_per_hour` is that of all workers. Losses are those of the first and
-    the last timed step, whose numbers count from the first step of the warm-up, which is 1. `metrics` are
-    those of the model after `metric_step` steps. `traces` are files for a trace viewer, `placement` is what
-    the plan of a usable repeat says, `passes` what made the first worker's graph.
+    Attributes:
+        rate, window_rate: by the median step of each repeat, and by the wall time of all timed windows.
+        input_s, input_share: time that a step waits for its batch, and its share of the step.
+        input_bound, host_bound: true if waiting for input or for the host hides differences of strategies.
+        predicted_step_s: compute time + bytes ÷ rate of the busiest link; None without measured link limits.
+        package_j, gpu_j: energy of CPU sockets and of GPUs.
+        gpu_busy: share of time with running kernels.
+        gpu_peak_bytes, gpu_own_bytes: peak of TensorFlow's allocator on one GPU, and most memory that a
+            worker held at the end of windows.
+        loss_first, loss_last: of the first and last timed step; the first step of the warm-up is 1.
+        metrics: of the model after `metric_step` steps.
+        traces: files for a trace viewer.
+        placement: plan of the first usable repeat.
+        passes: that built the graph of the first worker.
+        notes: of the records, without repetitions.
     """
 
     strategy: str = fact("strategy")
@@ -440,22 +456,22 @@ class Row:
 
 
 PARTS: Mapping[str, type] = {"time_split": TimeSplit, "resharding": LoopResharding, "rule": RuleUse}
-"""Fields of a row that have figures of their own."""
+"""Parts of a row with figures of their own."""
 
 
 def all_figures() -> tuple[tuple[str, Figure], ...]:
-    """Field of the part that a figure is in, empty for the row itself, and the figure; of all figures."""
-    own = [("", figure) for figure in figures_of(Row).values()]
-    return (*own, *((part, each) for part, kind in PARTS.items() for each in figures_of(kind).values()))
+    """All figures, each with the name of its part; the name is empty for the row itself."""
+    parts = {"": Row, **PARTS}
+    return tuple((part, figure) for part, kind in parts.items() for figure in figures_of(kind).values())
 
 
 def followed_figures() -> Mapping[Followed, Figure]:
-    """Figures that are followed from run to run."""
+    """Figures that are tracked from run to run."""
     return {figure.followed: figure for figure in figures_of(Row).values() if figure.followed is not None}
 
 
 def repeat_gauges() -> tuple[RepeatGauge, ...]:
-    """Gauges that Prometheus gets of each repeat."""
+    """Prometheus gauges of a repeat."""
     return tuple(
         RepeatGauge(name=figure.gauge.name, help=figure.gauge.help, of=figure.read)
         for figure in figures_of(Row).values()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.quantities import MISSING, Cell, Table, byte_count, count, mean_cell, table_of
-from reports.rows.evidence import PassRow, PlacementLine, Problem
+from reports.rows.parts import PassRow, PlacementLine, Problem
 from reports.rows.report import Comparison, FactValue, Report
 from reports.rows.row import Row
 from reports.tables.figures import name_cell

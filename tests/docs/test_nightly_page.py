@@ -12,13 +12,12 @@ from pages import ROOT, refuse_unknown_options
 
 from harness.cli.nightly.publishing import TREND
 from harness.measure.prometheus import NIGHT_METRICS
-from reports.changes.changes import Verdict
-from reports.changes.wording import VERDICT_WORDS
+from reports.changes.phrases import VERDICTS
 from reports.history.figures import METRICS
 from reports.history.lasting_changes import RECENT_DAYS
+from reports.history.phrases import State
 from reports.history.trend_charts import MOST_LINES, SHOWN_DAYS
 from reports.history.trend_page import MOST_CHARTS
-from reports.history.verdicts import State
 
 COMPARE, NIGHTLY = (ROOT / "docs" / name for name in ("compare.md", "nightly.md"))
 READY_MADE = ROOT / "docs" / "nightly"
@@ -41,7 +40,7 @@ def test_states_verdicts_and_limits_are_those_there_are() -> None:
         in page
     )
     table = COMPARE.read_text().partition("| verdict |")[2]
-    assert all(VERDICT_WORDS[verdict] in table for verdict in get_args(Verdict))
+    assert all(words in table for words in VERDICTS.values())
 
 
 def test_limits_of_the_trend_page_are_those_there_are() -> None:

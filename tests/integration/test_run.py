@@ -385,7 +385,9 @@ def test_the_report_and_the_output_name_what_happened(finished: Finished) -> Non
     n_each = len(STRATEGIES) * N_REPEATS
     report = (finished.out / "report.html").read_text()
     assert all(name in report for name in (GOOD, "mine.py:Raises", "all-reduce"))
-    assert re.search(rf"within reach of others.{{1,60}}\b{'yes' if REFUSAL else 'no'}\b", report, re.DOTALL)
+    assert re.search(
+        rf"reachable from other hosts.{{1,60}}\b{'yes' if REFUSAL else 'no'}\b", report, re.DOTALL
+    )
     assert f"repeats: {n_each} ok, {2 * n_each} failed" in finished.output
     assert "report: runs/out/report.html" in finished.output
     lines = finished.errors.splitlines()

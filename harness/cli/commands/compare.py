@@ -57,7 +57,7 @@ def compare(
     Status 1 where nothing can be compared, or something of a run folder is damaged or gone.
     """
     within = share(threshold, field="threshold")
-    from reports.changes import wording
+    from reports.changes import formats
     from reports.changes.changes import changes_between
     from reports.load import load
 
@@ -67,11 +67,11 @@ def compare(
         output.warn(f"left out: {name}: {item.where}: {item.why}")
     changes = changes_between(before, after, threshold=within, by_rates=rates or None, anyway=anyway)
     if format is Format.MD:
-        show = partial(output.print_text, wording.to_markdown(changes))
+        show = partial(output.print_text, formats.to_markdown(changes))
     else:
-        show = partial(output.print_text, wording.to_text(changes))
+        show = partial(output.print_text, formats.to_text(changes))
     return Answer(
-        document=wording.to_document(changes),
+        document=formats.to_document(changes),
         show=show,
         exit_status=_status(changes, is_damaged=any(item.is_damage for _, item in left_out)),
     )

@@ -23,8 +23,8 @@ from harness.provision.temporary_folder import run_folder
 from reports.changes.changes import ByRate, Factor, changes_between
 from reports.history.figures import RATE, RATIO
 from reports.history.store import reading
+from reports.history.verdict_text import STRATBENCH, series_name, workload_commit
 from reports.history.verdicts import SeriesVerdict, names_of, verdict_of
-from reports.history.wording import STRATBENCH, series_name, workload_commit
 from reports.load import Run, load
 from reports.quantities import limits, times
 from strategies.errors import suggestion

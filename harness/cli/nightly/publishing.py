@@ -18,13 +18,13 @@ from harness.experiment.references import file_of
 from harness.host_facts import checkout_of, commits_between, own_checkout
 from harness.measure.prometheus import NightFigures, SeriesFigure, night_page
 from harness.records.conditions import Repository
-from reports.history import wording
+from reports.history import verdict_text
 from reports.history.database import HistoryError
 from reports.history.figures import BENCHMARKS
 from reports.history.store import History, Night, reading
 from reports.history.trend_page import trend_page
 from reports.history.verdicts import NightVerdict, SeriesVerdict
-from reports.history.wording import STRATBENCH, Commits, workload_commit
+from reports.history.verdict_text import STRATBENCH, Commits, workload_commit
 
 _SHORT = 10
 
@@ -232,11 +232,11 @@ def night_answer(
     """
     verdict = night.verdict
     lines = [
-        *(f"{other.verdict.night.experiment}: {wording.verdict_line(other.verdict)}" for other in others),
+        *(f"{other.verdict.night.experiment}: {verdict_text.verdict_line(other.verdict)}" for other in others),
         *heading,
-        wording.verdict_line(verdict),
-        *wording.further_lines(verdict, commits_of),
-        *([f"code: {', '.join(code)}"] if (code := wording.code_of(verdict.night)) else []),
+        verdict_text.verdict_line(verdict),
+        *verdict_text.further_lines(verdict, commits_of),
+        *([f"code: {', '.join(code)}"] if (code := verdict_text.code_of(verdict.night)) else []),
         *([] if night.report is None else [f"report: {night.report}"]),
     ]
     entries = [{"experiment": other.verdict.night.experiment, **_entry(other)} for other in others]
@@ -260,6 +260,6 @@ def _exit_status(verdicts: Sequence[NightVerdict], otherwise: int) -> int:
 
 def _entry(night: PublishedNight) -> Mapping[str, object]:
     return {
-        **wording.document_of(night.verdict, commits_of),
+        **verdict_text.document_of(night.verdict, commits_of),
         "report": None if night.report is None else str(night.report),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from reports.marks import mark_of
 from reports.origins import origin_of
 from reports.quantities import plain, seconds
 from reports.recommendation.notes import capture_notes, record_notes, separability_notes
-from reports.rows.evidence import StepSeries
+from reports.rows.parts import StepSeries
 from reports.rows.repeat import timed_span
 from reports.rows.report import Comparison, LeftOut, Report
 from reports.rows.row import Row
@@ -704,26 +704,25 @@ HALF = replace(PLAIN, params={"compressor": "fp16"})
 TOP = replace(PLAIN, params={"compressor": "topk"})
 
 
-def baseline(path: Path, cases: list[Case], *, backwards: bool) -> tuple[str | None, list[str]]:
+def baseline(path: Path, cases: list[Case], *, backwards: bool) -> tuple[str | None, Sequence[str]]:
     """The baseline that `all-reduce` names, and the notes on it."""
     run = load(write_run(path / "run", cases, baseline="all-reduce"))
     (by_name,) = shapes_of(run).values()
     ordered = dict(sorted(by_name.items(), reverse=backwards))
     rates = {name: rates_of(filter(is_usable, records)) for name, records in ordered.items()}
-    notes: list[str] = []
-    return baseline_of(run, ordered, rates, notes), notes
+    return baseline_of(run, ordered, rates)
 
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_the_strategy_of_just_that_name_is_the_baseline(tmp_path: Path, *, backwards: bool) -> None:
-    assert baseline(tmp_path, [PLAIN, HALF], backwards=backwards) == ("all-reduce", [])
+    assert baseline(tmp_path, [PLAIN, HALF], backwards=backwards) == ("all-reduce", ())
 
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_of_several_that_a_bare_name_may_mean_it_is_always_the_same(
     tmp_path: Path, *, backwards: bool
 ) -> None:
-    assert baseline(tmp_path, [HALF, TOP], backwards=backwards) == ("all-reduce:compressor=fp16", [])
+    assert baseline(tmp_path, [HALF, TOP], backwards=backwards) == ("all-reduce:compressor=fp16", ())
 
 
 @pytest.mark.parametrize("backwards", [False, True])

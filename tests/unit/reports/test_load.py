@@ -26,7 +26,7 @@ from harness.records.run_folder import open_run
 from reports.compare import build
 from reports.load import Run, load, read_steps
 from reports.recommendation.notes import observer_notes
-from reports.rows.evidence import StepSeries
+from reports.rows.parts import StepSeries
 from reports.rows.report import LeftOut
 
 CASES = [Case(workload="w", p50_s=0.02, **SINGLE), Case(workload="w", strategy="ps", p50_s=0.01)]
@@ -436,7 +436,7 @@ def test_a_figure_that_nothing_can_be_made_of_is_left_out_with_a_line(
 def test_rounds_without_a_time_are_left_out_one_by_one(odd_folder: Path) -> None:
     edit_records(odd_folder, no_time)
     run = load(odd_folder)
-    why = "rounds.step_s: must be above 0, got 0.0; 2 of them are left out"
+    why = "rounds.step_s: must be above 0, got 0.0; 2 such rounds are left out"
     assert [item.why for item in run.left_out] == [why] * 3
     assert {item.where for item in run.left_out} == {f"{r.case}/{r.repeat}" for r in run.records if r.hosts}
     for name in FORMATS:

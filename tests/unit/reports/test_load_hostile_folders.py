@@ -18,7 +18,7 @@ from harness.records.record import MOST_LINE_BYTES
 from reports.compare import build
 from reports.load import Run, load, read_steps
 from reports.repeat_files import plans
-from reports.rows.evidence import StepSeries
+from reports.rows.parts import StepSeries
 from reports.rows.report import LeftOut
 
 CASES = [Case(workload="w", p50_s=0.02, **SINGLE), Case(workload="w", strategy="ps", p50_s=0.01)]
@@ -220,7 +220,7 @@ def test_a_few_of_many_are_told_and_the_rest_counted(folder: Path) -> None:
     assert len(messages) == 6
     assert messages[0].startswith("left out: ")
     assert "results.jsonl line 7" in messages[0]
-    assert messages[-1] == "left out: 5 more, which the report names"
+    assert messages[-1] == "left out: 5 more, listed in the report"
     assert "results.jsonl line 15" in text
 
 

@@ -15,7 +15,7 @@ from harness.cli import main
 from harness.records.comparison import comparison_key
 from harness.records.conditions import ModelSize
 from reports.changes.changes import ByBaseline, ByRate, Change, Changes, changes_between
-from reports.changes.wording import changes_table, headline, to_document, to_markdown, to_text
+from reports.changes.formats import changes_table, headline, to_document, to_markdown, to_text
 from reports.load import load
 from reports.pages.markdown import markdown_text
 

@@ -40,17 +40,17 @@ def run_of(
         (
             Equivalence(checked=True, equivalent=False, reason=REASON),
             "not-equivalent",
-            f"it does not compute what one device computes: {REASON}",
+            f"its result differs from a single-device run: {REASON}",
         ),
         (
             Equivalence(checked=True, equivalent=False),
             "not-equivalent",
-            "it does not compute what one device computes",
+            "its result differs from a single-device run",
         ),
         (
             Equivalence(checked=True, within_bound=False, reason=REASON),
             "beyond-bound",
-            f"it loses more than its compressors state: {REASON}",
+            f"its error is beyond the bound of its compressors: {REASON}",
         ),
     ],
 )

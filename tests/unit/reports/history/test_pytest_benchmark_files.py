@@ -195,7 +195,7 @@ def test_a_file_of_which_nothing_can_be_used_is_refused_alone_and_left_out_besid
     store = tmp_path / "store"
     command = ["nightly", "import", BENCHMARKS, "--store", str(store), "--json"]
     why = (
-        f"{unusable} holds no benchmark that can be used: tests/test_a.py::test_0: its median must be more "
+        f"{unusable} has no usable benchmark: tests/test_a.py::test_0: its median must be more "
         "than 0 s and finite, got nan, and so for all 2; run them again"
     )
     assert main([*command, str(unusable), str(empty)]) == 2
@@ -205,7 +205,7 @@ def test_a_file_of_which_nothing_can_be_used_is_refused_alone_and_left_out_besid
     captured = capsys.readouterr()
     assert json.loads(captured.out)["night"] == "2026-03-03"
     assert f"left out: {why}" in captured.err
-    assert f"left out: {empty} must hold benchmarks, got none; name another" in captured.err
+    assert f"left out: {empty} must contain benchmarks, got none; name another" in captured.err
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_the_text_of_another_file_is_not_repeated(tmp_path: Path) -> None:
         ({"commit_info": {"id": ["x"]}}, r"commit_info.id: .*received \['x'\]"),
         ({"commit_info": {"dirty": {}}}, "commit_info.dirty: "),
         ({"datetime": "0001-01-01T00:00:00+05:00"}, "date value out of range"),
-        ({"benchmarks": 2}, "2 benchmarks of the name tests/test_a.py::test_sum"),
+        ({"benchmarks": 2}, "2 benchmarks with the name tests/test_a.py::test_sum"),
         ({"machine_info": []}, "machine_info: "),
     ],
 )

@@ -28,8 +28,8 @@ from reports.history.figures import Figure, NewNight, Subject
 from reports.history.store import reading, writing
 from reports.history.trend_charts import MOST_LINES, panel_chart, sections_of, shown_series
 from reports.history.trend_page import MOST_CHARTS
+from reports.history.verdict_text import counts_text, verdict_line
 from reports.history.verdicts import verdict_of
-from reports.history.wording import verdict_line
 
 BEGAN = (LAST - timedelta(days=SLOWER_FOR - 1)).date()
 
@@ -58,13 +58,14 @@ def test_the_answer_comes_first_with_cause_since_when_size_and_commits(store: Pa
         verdict = verdict_of(history, history.nights()[-1])
     text = "".join(page.text).partition("This night")[2]
     order = [
-        verdict_line(verdict),
-        f"Regressed since {BEGAN}: ps on digits-cnn",
+        counts_text(verdict),
+        f"Regressed since {BEGAN}, first with stratbench ",
+        ": ps on digits-cnn",
         f"since {BEGAN}, {SLOWER_FOR} nights",
         f"abc1234 {SCRIPT}",
         "Known regressions",
         "Failed or skipped cases",
-        "Ratio of rates to single",
+        "Throughput ratio to single",
         "All series",
         "EndedRepeat series",
     ]
@@ -82,7 +83,7 @@ def test_hostile_names_reasons_and_commits_are_text(page: Page, name: str) -> No
 
 def test_changes_are_events_and_nights_without_a_run_are_gaps(page: Page) -> None:
     newest = next(
-        chart for chart in charts_of(page) if chart["label"].startswith("Ratio of rates to single, the")
+        chart for chart in charts_of(page) if chart["label"].startswith("Throughput ratio to single, the")
     )
     assert [line["name"].partition(",")[0] for line in newest["lines"]] == ["ps", "all-reduce"]
     assert {event["text"] for event in newest["events"]} == {f"since {BEGAN}"}
@@ -165,24 +166,28 @@ def test_a_page_of_an_earlier_night_knows_nothing_of_later_ones(store: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("n_nights", "headline", "when"),
+    ("n_nights", "reason", "when"),
     [
-        (1, "Too early to tell", "1 night so far; changes can be told from the 4th on"),
-        (2, "Too early to tell", "2 nights so far; changes can be told from the 4th on"),
-        (5, "Few nights", "5 nights so far; until the 11th, only what is far from all before is told"),
+        (1, "too early for changes", "1 night so far; changes are reported from night 4 on"),
+        (2, "too early for changes", "2 nights so far; changes are reported from night 4 on"),
+        (
+            5,
+            "few nights",
+            "5 nights so far; before night 11, only values beyond all earlier ones are reported",
+        ),
     ],
 )
 def test_of_too_few_nights_it_says_so_and_shows_them(
-    tmp_path: Path, n_nights: int, headline: str, when: str
+    tmp_path: Path, n_nights: int, reason: str, when: str
 ) -> None:
     store = write_history(tmp_path, strategies=("single", "ps"), n_nights=n_nights, slower=False)
     html = page_of(store)
     page = Page(html)
     text = "".join(page.text)
     n_series = 2 * 2 * len(METRICS)
-    assert headline in page.text
+    assert f"New series: {reason}" in page.text
     assert f"{n_series} series: {when}" in text
-    assert f"{n_series} new, 1 without a figure - {headline.lower()}: {when}" in text
+    assert f"{n_series} new, 1 without a figure" in text
     assert "Nothing has changed within a month" not in text
     assert "in which nothing has happened" not in text
     assert len(charts_of(page)) == 2 * len(METRICS)
@@ -205,7 +210,7 @@ def test_series_that_join_older_ones_are_new_while_the_others_are_judged(tmp_pat
         )
     text = "".join(Page(page_of(tmp_path, last.name)).text)
     assert f"1 of {2 * len(METRICS) + 1} series: 1 night so far" in text
-    assert f"{last.name}: 1 ok, 1 new, " in text
+    assert "missed, 1 new, 1 ok" in text
 
 
 def test_what_has_changed_is_drawn_before_what_has_not_and_lines_stay_few(tmp_path: Path) -> None:
@@ -219,10 +224,10 @@ def test_what_has_changed_is_drawn_before_what_has_not_and_lines_stay_few(tmp_pa
         ["ps", "all-reduce"],
         ["ps"],
     ]
-    assert all(len(panel.series) <= MOST_LINES for panel in first.quiet)
-    n_drawn = sum(len(panel.series) + panel.n_left for panel in (*first.changed, *first.quiet))
+    assert all(len(panel.series) <= MOST_LINES for panel in first.unchanged)
+    n_drawn = sum(len(panel.series) + panel.n_left for panel in (*first.changed, *first.unchanged))
     assert n_drawn == len(names) * len(METRICS)
-    assert first.n_quiet == n_drawn - 3
+    assert first.n_unchanged == n_drawn - 3
 
 
 def test_charts_are_as_many_as_somebody_reads_and_the_rest_is_named(
@@ -231,7 +236,7 @@ def test_charts_are_as_many_as_somebody_reads_and_the_rest_is_named(
     monkeypatch.setattr("reports.history.trend_page.MOST_CHARTS", 3)
     page = Page(page_of(store))
     labels = [chart["label"] for chart in charts_of(page)]
-    assert [label.partition(",")[0] for label in labels[:2]] == ["Ratio of rates to single", "Peak memory"]
+    assert [label.partition(",")[0] for label in labels[:2]] == ["Throughput ratio to single", "Peak memory"]
     assert len(labels) == 3 < MOST_CHARTS
     assert "Without a chart, in the" in "".join(page.text)
 
@@ -290,4 +295,4 @@ def test_benchmarks_without_a_workload_are_of_their_file_and_what_ended_says_so(
     (missed,) = [panel for section in sections for panel in section.changed]
     until = (LAST - timedelta(days=2)).date()
     assert [series_item.name for series_item in missed.series] == [f"test_copy, until {until}"]
-    assert sum(section.n_quiet for section in sections) == len(subjects) - 1
+    assert sum(section.n_unchanged for section in sections) == len(subjects) - 1

@@ -12,8 +12,8 @@ import pytest
 from reports.history.database import date_of
 from reports.history.figures import Figure, Lost, NewNight, Subject
 from reports.history.store import History, Night, writing
+from reports.history.verdict_text import change_text, document_of, further_lines, verdict_line
 from reports.history.verdicts import NightVerdict, verdict_of
-from reports.history.wording import change_text, document_of, further_lines, verdict_line
 from reports.quantities import limits
 
 STRATEGIES, WORKLOADS = ("ps", "all-reduce", "sharded-update"), ("w", "v")
@@ -161,7 +161,7 @@ def test_a_change_is_pending_and_then_a_regression_with_its_night(nights: Nights
     verdict = night_verdict(nights, nights.add(3, slower))
     assert {item.series.subject.metric for item in verdict.regressed} == {"rate", "ratio"}
     (cause,) = verdict.causes
-    assert cause.what == "ps on w"
+    assert cause.label == "ps on w"
     for item in verdict.regressed:
         assert item.since == first
         assert item.factor == pytest.approx(0.85, rel=0.02)
@@ -171,9 +171,9 @@ def test_a_change_is_pending_and_then_a_regression_with_its_night(nights: Nights
     assert "2 regressed" in line
     assert line.count("ps on w") == 1
     assert re.search(
-        r" - ps on w: examples per second 0\.8[45]\d× \(0\.8[345]\d*–0\.8[567]\d*\), "
-        r"ratio of rates to single 0\.8[45]\d× \(0\.8[345]\d*–0\.8[567]\d*\) "
-        r"since 2026-01-30$",
+        r"\. ps on w: examples per second 0\.8[45]\d× \(0\.8[345]\d*–0\.8[567]\d*\), "
+        r"throughput ratio to single 0\.8[45]\d× \(0\.8[345]\d*–0\.8[567]\d*\) "
+        r"since 2026-01-30, first with stratbench sha25$",
         line,
     )
     document = document_of(verdict, lambda change: [f"{change.before.git_sha}..{change.since.git_sha}"])  # type: ignore[union-attr]
@@ -206,7 +206,7 @@ def test_a_drift_is_told_once_and_stays_one(nights: Nights) -> None:
     assert not any(verdict.regressed for verdict in verdicts)
     assert [verdict.counts["drifting"] for verdict in verdicts] == [0, 0, 1, 1, 1, 1]
     assert re.search(
-        r" - .*: median step drifts: \+\d.\d % a week, 1\.2\d× since 2026-01-05$",
+        r"\. .*: median step drifts: \+\d.\d % a week, 1\.2\d× since 2026-01-05$",
         verdict_line(verdicts[2]),
     )
     last = verdicts[-1]
@@ -246,8 +246,8 @@ def test_of_few_nights_an_interval_is_wide_and_told(nights: Nights) -> None:
         ("seconds", "", 0.8, "median time 0.800×"),
         ("seconds", "l", 200.0, "median step 200×"),
         ("peak_rss_bytes", "l", 1.3, "peak memory 1.30×"),
-        ("tcp_bytes", "l", 0.92, "TCP bytes of a step 0.920×"),
-        ("payload_bytes", "l", 1.5, "payload of a step 1.50×"),
+        ("tcp_bytes", "l", 0.92, "TCP bytes per step 0.920×"),
+        ("payload_bytes", "l", 1.5, "payload per step 1.50×"),
     ],
 )
 def test_a_change_names_its_metric_factor_and_interval(
@@ -277,7 +277,7 @@ def test_more_nights_are_waited_for_if_asked(nights: Nights) -> None:
     [
         (
             {("*", "*", "rate"): 0.8},
-            "the machine, or what all cases share: most rates have changed, and no ratio",
+            "all cases (the machine or shared code): most rates changed, no ratio did",
         ),
         ({("ps", "*", "rate"): 0.8, ("ps", "*", "ratio"): 0.8}, "strategy ps, on 2 workloads"),
         ({("*", "v", "rate"): 0.8, ("*", "v", "ratio"): 0.8}, "workload v, with 3 strategies"),
@@ -286,7 +286,7 @@ def test_more_nights_are_waited_for_if_asked(nights: Nights) -> None:
 def test_what_got_worse_together_has_one_cause(nights: Nights, effects: Effects, cause: str) -> None:
     nights.add(25)
     verdict = night_verdict(nights, nights.add(6, effects))
-    assert [cause.what for cause in verdict.causes] == [cause]
+    assert [cause.label for cause in verdict.causes] == [cause]
 
 
 def test_what_got_better_is_no_regression_and_fewer_bytes_are_better(nights: Nights) -> None:
@@ -452,8 +452,7 @@ def test_wrong_cases_are_named_before_all_else(nights: Nights) -> None:
     )
     beyond = "; ".join(f"s{k} on w is beyond the compressor's bound" for k in (2, 3, 4))
     assert verdict_line(verdict) == (
-        f"2026-01-05: no series, 7 without a figure - s1 on w is not equivalent; {beyond}; "
-        "2 more compute something else than they promise"
+        f"2026-01-05: no series, 7 without a figure. s1 on w is not equivalent; {beyond}; 2 more"
     )
     lines = further_lines(verdict, lambda _: ())
     assert lines[0] == "not-equivalent: s1 on w · s: m"

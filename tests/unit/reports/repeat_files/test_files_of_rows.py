@@ -17,7 +17,7 @@ from harness.records.record import to_json
 from harness.records.stored_run import load_run
 from reports.compare import build
 from reports.load import load
-from reports.rows.evidence import PlacementLine, Problem, TraceFile
+from reports.rows.parts import PlacementLine, Problem, TraceFile
 from reports.rows.report import LeftOut
 from reports.rows.row import Row
 from reports.tables.placements import pass_table, placement_table, server_table

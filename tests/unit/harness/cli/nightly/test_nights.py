@@ -138,11 +138,11 @@ def test_a_case_that_computes_something_else_fails_its_night_whether_run_replaye
         night()
     status, output = night("--prometheus", str(prometheus), slower={"ps": 0.5}, wrong="ps")
     assert status == 1
-    assert output["verdict"].endswith("5 missed, 1 without a figure - ps on w is not equivalent")
+    assert output["verdict"].endswith("5 missed, 14 ok, 1 without a figure. ps on w is not equivalent")
     (lost,) = output["lost"]
     assert (lost["status"], lost["message"]) == (
         "not-equivalent",
-        "it does not compute what one device computes",
+        "its result differs from a single-device run",
     )
     assert "Wrong results" in (store / "trend.html").read_text()
     metrics = prometheus.read_text()
@@ -783,7 +783,7 @@ def test_what_is_acknowledged_ends_its_alert_on_the_page_and_for_prometheus(stor
     status, out, err = store.called("ack", "ps", "--reason", "a slower lock", "--prometheus", str(prom))
     assert (status, err) == (0, [])
     assert out[0] == f"acknowledged: changes of ps up to {LAST}: a slower lock"
-    assert out[1] == f"{LAST}: 1 ok, 1 known"
+    assert out[1] == f"{LAST}: 1 known, 1 ok"
     assert out[-1] == f"report: {store.page}"
     assert regressed(prom) == 0
     text = store.page.read_text()
@@ -866,7 +866,7 @@ def test_an_older_night_that_is_added_later_does_not_undo_what_is_known(store: S
     store.called("ack", "ps", "--reason", "a slower lock")
     older(store, SLOWER_SINCE - 0.5, 700.0)
     status, out, _ = store.called("replay", LAST)
-    assert (status, out[0]) == (0, f"{LAST}: 1 ok, 1 known")
+    assert (status, out[0]) == (0, f"{LAST}: 1 known, 1 ok")
     assert "known: ps on w" in out[1]
     assert "since 2026-01-19.2," in out[1]
 
@@ -876,7 +876,7 @@ def test_what_is_acknowledged_after_an_older_night_was_added_concerns_the_newest
     older(store, 3.5, 100.0)
     _, out, _ = store.called("ack", "ps", "--reason", "a slower lock")
     assert out[0] == f"acknowledged: changes of ps up to {LAST}: a slower lock"
-    assert out[1] == f"{LAST}: 1 ok, 1 known"
+    assert out[1] == f"{LAST}: 1 known, 1 ok"
 
 
 def test_what_is_known_is_so_to_a_replay_of_an_earlier_night(store: Store) -> None:
@@ -884,7 +884,7 @@ def test_what_is_known_is_so_to_a_replay_of_an_earlier_night(store: Store) -> No
     assert store.called("replay", "2026-01-22")[0] == 4
     store.called("ack", "ps", "--reason", "a slower lock")
     status, out, _ = store.called("replay", "2026-01-22")
-    assert (status, out[0]) == (0, "2026-01-22: 1 ok, 1 known")
+    assert (status, out[0]) == (0, "2026-01-22: 1 known, 1 ok")
 
 
 def test_what_is_acknowledged_of_several_experiments_is_on_the_pages_of_all(store: Store) -> None:
@@ -1056,7 +1056,7 @@ def test_a_file_without_a_benchmark_is_refused(store: Store) -> None:
     status, output = store.output("import", str(empty))
     assert (status, output["error"]["message"]) == (
         2,
-        f"{empty} must hold benchmarks, got none; name another",
+        f"{empty} must contain benchmarks, got none; name another",
     )
     status, output = store.output("import", str(store.benchmarks(6)))
     assert (status, output["series"]["new"]) == (0, 1)

@@ -1,4 +1,4 @@
-"""Cases of one run with their rates and baselines, paired with the same cases of another run."""
+"""Results of the cases of one run, matched with the same cases of another run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from harness.records.comparison import PairedRatios, paired_ratios
 from harness.records.record import Record
 from reports.case_row import is_usable, rates_of
+from reports.changes import phrases
 from reports.compare import baseline_of
 from reports.load import Run
 from reports.quantities import byte_count, times
@@ -16,18 +17,18 @@ from reports.rows.row import followed_figures
 from reports.shapes import BASELINE, ComparedShape, shape_of, shapes_of
 
 Identity = tuple[ComparedShape, str]
-"""Shape and strategy, as a person types it, that a case has in common in two runs."""
+"""Shape and full strategy name: the same for one case in two runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """One case of a run, all its repeats together.
+class CaseResult:
+    """All repeats of one case of a run.
 
     Attributes:
-        usable: repeats that have a rate.
-        baseline: the strategy that `against` refers to; None where there is none, or this is it.
-        is_baseline: whether others refer to this one.
-        against: ratios to it, one of each repeat in which both took windows in turn.
+        usable: repeats with a throughput.
+        baseline: strategy that `ratios` refer to; None for the baseline itself, or without one.
+        is_baseline: true if ratios of other cases refer to this one.
+        ratios: ratio to the baseline of each repeat in which both took turns.
     """
 
     shape: ComparedShape
@@ -36,66 +37,73 @@ class Standing:
     usable: tuple[Record, ...]
     baseline: str | None
     is_baseline: bool
-    against: PairedRatios
+    ratios: PairedRatios
 
     @property
     def rates(self) -> list[float]:
-        """Examples per second of each usable repeat, by its median step."""
+        """Throughput of each usable repeat, at its median step time."""
         return rates_of(self.usable)
 
 
-def standings(run: Run) -> Mapping[Identity, Standing]:
-    """All cases of a run, each once, in the order of its report."""
-    found: dict[str, tuple[Identity, Standing]] = {}
+def case_results(run: Run) -> Mapping[Identity, CaseResult]:
+    """All cases of a run, each once, in the order of the report."""
+    results: dict[str, tuple[Identity, CaseResult]] = {}
     for shape, cases in shapes_of(run).items():
         usable = {name: tuple(filter(is_usable, records)) for name, records in cases.items()}
         rates = {name: rates_of(records) for name, records in usable.items()}
-        baseline = baseline_of(run, cases, rates, notes=[])
+        reference, _ = baseline_of(run, cases, rates)
         for name, records in cases.items():
-            # `single` is beside the strategies of several shapes.
-            if records[0].case in found:
+            # `single` appears in several shapes.
+            if records[0].case in results:
                 continue
-            is_paired = baseline is not None and baseline != name
-            standing = Standing(
+            baseline = None if reference == name else reference
+            result = CaseResult(
                 shape=shape,
                 strategy=name,
                 records=tuple(records),
                 usable=usable[name],
-                baseline=baseline if is_paired else None,
-                is_baseline=baseline == name and len(cases) > 1,
-                against=paired_ratios(usable[name], usable[baseline])
-                if is_paired and baseline is not None
-                else PairedRatios(logs=()),
+                baseline=baseline,
+                is_baseline=reference == name and len(cases) > 1,
+                ratios=PairedRatios(logs=())
+                if baseline is None
+                else paired_ratios(usable[name], usable[baseline]),
             )
-            found[records[0].case] = (_own_shape(shape, records), name), standing
-    return dict(found.values())
+            results[records[0].case] = (_own_shape(shape, records), name), result
+    return dict(results.values())
 
 
 def _own_shape(shape: ComparedShape, records: Sequence[Record]) -> ComparedShape:
-    """The shape by which a case is known in another run: of `single` its own, whatever it stands beside."""
+    """Shape by which to match a case: for `single` its own, not that of the strategies beside it."""
     if records[0].strategy != BASELINE:
         return shape
     planned = next((record for record in records if record.batch_size is not None), None)
     return shape if planned is None else replace(shape_of(planned), image=shape.image)
 
 
-def paired(
-    earlier: Mapping[Identity, Standing], later: Mapping[Identity, Standing]
-) -> Iterator[tuple[Standing | None, Standing | None]]:
-    """Each case with the same one of the other run, else with the only one that is about the same.
+CasePair = tuple[CaseResult | None, CaseResult | None]
+"""A case of the earlier and of the later run; None if that run does not have it."""
 
-    That is one whose batch or links alone are others; where there is none, whose cores, memory or image are.
+
+def matched_cases(
+    earlier: Mapping[Identity, CaseResult], later: Mapping[Identity, CaseResult]
+) -> Iterator[CasePair]:
+    """Pair each case with the same case of the other run.
+
+    A case without an exact match is paired with the only one that differs in batch or links alone, else with
+    the only one that differs in cores, memory or image.
     """
     left = {identity: case for identity, case in earlier.items() if identity not in later}
-    nearly = [_by_shape(left, ComparedShape.without_batch), _by_shape(left, ComparedShape.roughly)]
+    similar = [_by_shape(left, ComparedShape.without_batch), _by_shape(left, ComparedShape.roughly)]
     for identity, case in later.items():
         before = earlier.get(identity)
         if before is None:
             shape, strategy = identity
-            for known, of_shape in zip(nearly, (shape.without_batch(), shape.roughly()), strict=True):
-                alike = [other for other in known.get((of_shape, strategy), ()) if other in left]
-                if alike:
-                    before = left.pop(alike[0]) if len(alike) == 1 else None
+            for by_shape, similar_shape in zip(
+                similar, (shape.without_batch(), shape.roughly()), strict=True
+            ):
+                candidates = [item for item in by_shape.get((similar_shape, strategy), ()) if item in left]
+                if candidates:
+                    before = left.pop(candidates[0]) if len(candidates) == 1 else None
                     break
         yield before, case
     for case in left.values():
@@ -103,34 +111,39 @@ def paired(
 
 
 def _by_shape(
-    cases: Iterable[Identity], of_shape: Callable[[ComparedShape], ComparedShape]
+    cases: Iterable[Identity], simplified: Callable[[ComparedShape], ComparedShape]
 ) -> dict[Identity, list[Identity]]:
-    found: dict[Identity, list[Identity]] = {}
+    by_shape: dict[Identity, list[Identity]] = {}
     for shape, strategy in cases:
-        found.setdefault((of_shape(shape), strategy), []).append((shape, strategy))
-    return found
+        by_shape.setdefault((simplified(shape), strategy), []).append((shape, strategy))
+    return by_shape
 
 
 LAYERS = followed_figures()
-"""Sent bytes that are followed from run to run."""
+"""Byte counts that are compared between runs."""
 PAYLOAD = next(layer for layer in LAYERS if layer.metric == "payload_bytes")
 
 
 def more_bytes(before: Sequence[Record], after: Sequence[Record]) -> Iterator[str]:
-    """Layers at which each later repeat sends more than every earlier one, as `payload 2.00×`."""
+    """Layers at which every later repeat sends more than every earlier one, as `payload 2.00×`."""
     for layer, figure in LAYERS.items():
         old, new = figure.values(before), figure.values(after)
         if old and new and min(new) > max(old) * math.exp(layer.least_effect):
-            by = times(min(new) / max(old)) if max(old) else f"{byte_count(min(new))}, none before"
-            yield f"{layer.name} {by}"
+            factor = (
+                times(min(new) / max(old))
+                if max(old)
+                else phrases.FROM_NONE.format(bytes=byte_count(min(new)))
+            )
+            yield f"{layer.name} {factor}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadChange:
-    """A workload that is not the same in two runs, or may not be.
+    """A workload that differs between two runs, or may differ.
 
     Attributes:
-        differs: facts that differ. unknown: facts that one of the runs did not record, as older versions.
+        differs: facts that differ.
+        unknown: facts that only one run recorded; older versions recorded fewer.
     """
 
     workload: str
@@ -138,15 +151,15 @@ class WorkloadChange:
     unknown: tuple[str, ...]
 
 
-def workload_changes(pairs: Iterable[tuple[Standing | None, Standing | None]]) -> Iterator[WorkloadChange]:
-    """Workloads that differ between two runs, or may differ because a run lacks their facts."""
+def workload_changes(pairs: Iterable[CasePair]) -> Iterator[WorkloadChange]:
+    """Workloads that differ between two runs, or may differ because a run did not record their facts."""
     differs: dict[str, dict[str, None]] = {}
     unknown: dict[str, dict[str, None]] = {}
     for before, after in pairs:
         if before is None or after is None or not (before.usable and after.usable):
             continue
         workload = after.shape.workload
-        old, new = _facts_of_workload(before), _facts_of_workload(after)
+        old, new = _workload_facts(before), _workload_facts(after)
         for fact in old:
             if old[fact] and new[fact] and old[fact] != new[fact]:
                 differs.setdefault(workload, {})[fact] = None
@@ -160,8 +173,8 @@ def workload_changes(pairs: Iterable[tuple[Standing | None, Standing | None]]) -
         )
 
 
-def _facts_of_workload(standing: Standing) -> Mapping[str, frozenset[object]]:
-    records = standing.usable
+def _workload_facts(result: CaseResult) -> Mapping[str, frozenset[object]]:
+    records = result.usable
     hashes = {record.provenance.files.get(record.workload) for record in records if record.provenance}
     return {
         "its file": frozenset(hashes - {None}),

@@ -80,14 +80,14 @@ def _held(store: Path) -> object:
         ("UPDATE night SET git_sha = 'x' WHERE id = 3", "night 2026-03-04: its figures"),
         ("DELETE FROM night WHERE id = 3", "figure"),
         ("UPDATE night SET checksum = NULL, started_utc = '2026-02-30' WHERE id = 3", "its date: "),
-        ("UPDATE night SET checksum = NULL, day = 1 WHERE id = 3", "kept as of another day"),
+        ("UPDATE night SET checksum = NULL, day = 1 WHERE id = 3", "stored under another day"),
         (
             "UPDATE night SET checksum = NULL; UPDATE figure SET value = 'x' WHERE night = 3",
             "rate of case-0 is 'x'",
         ),
-        ("DROP TABLE lost", "it has not the tables of its version, 3"),
-        ("ALTER TABLE night DROP COLUMN run_dir", "it has not the tables of its version, 3"),
-        ("PRAGMA user_version = 2", "it has not the tables of its version, 2"),
+        ("DROP TABLE lost", "its tables are not those of version 3"),
+        ("ALTER TABLE night DROP COLUMN run_dir", "its tables are not those of version 3"),
+        ("PRAGMA user_version = 2", "its tables are not those of version 2"),
         ("UPDATE night SET checksum = NULL, name = CAST(x'ff' AS TEXT) WHERE id = 3", "Could not decode"),
         ("UPDATE night SET checksum = NULL; UPDATE figure SET value = 9e999 WHERE night = 3", "is inf with"),
     ],
@@ -96,7 +96,7 @@ def test_what_was_edited_since_is_named(store: Path, statement: str, why: str) -
     with closing(sqlite3.connect(store / DATABASE)) as connection:
         connection.executescript(statement)
     for opening in (reading, writing):
-        with pytest.raises(HistoryError, match=rf"{DATABASE} must be as it was written, got damage: .*{why}"):
+        with pytest.raises(HistoryError, match=rf"{DATABASE} must be intact, got damage: .*{why}"):
             opening(store).__enter__()
 
 
@@ -106,7 +106,8 @@ def test_a_history_that_was_emptied_beside_its_page_is_not_begun_anew(store: Pat
         damage(store / DATABASE)
         for opening in (reading, writing):
             with pytest.raises(
-                HistoryError, match=f"{DATABASE} must hold the nights that trend.html is of.* to begin anew"
+                HistoryError,
+                match=f"{DATABASE} must contain the nights of trend.html.* to start a new history",
             ):
                 opening(store).__enter__()
     (store / "trend.html").unlink()
@@ -121,7 +122,7 @@ def test_a_mistake_of_a_program_is_no_damage(store: Path) -> None:
 
 def test_a_file_that_cannot_be_written_names_the_way_out(store: Path) -> None:
     with (
-        pytest.raises(HistoryError, match=r"must be a file that can be used, got .*; check its permissions"),
+        pytest.raises(HistoryError, match=r"must be readable and writable, got .*; check its permissions"),
         reading(store) as history,
     ):
         history.connection.execute("DELETE FROM figure")
@@ -153,5 +154,5 @@ def test_no_link_is_followed(
 
 @pytest.mark.parametrize("date", ["2026-02-30T00:00:00+00:00", "yesterday", "0001-01-01T00:00:00+14:00"])
 def test_a_night_begins_on_a_date_of_the_calendar(store: Path, date: str) -> None:
-    with writing(store) as history, pytest.raises(HistoryError, match="on a date of the calendar, got"):
+    with writing(store) as history, pytest.raises(HistoryError, match="on a valid date, got"):
         history.require_begun(date)

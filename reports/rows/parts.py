@@ -1,4 +1,4 @@
-"""Parts of a row: means, marks, problems, placements, passes and traces."""
+"""Parts of a row: correctness mark, problems, placement of variables, passes, traces and steps."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ MarkKind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """Verdict on the correctness of a strategy, and the evidence for it.
+    """Verdict on the correctness of a strategy, with its figures.
 
-    `blind` marks a control that passed the check: on that workload the check would pass anything.
-    `undecidable` names the variables of which the check could say nothing.
+    Attributes:
+        undecidable: variables with too much rounding noise to judge.
+        blind: true for a control that passed the check: on this workload the check detects nothing.
     """
 
     kind: MarkKind
@@ -40,13 +41,13 @@ class Mark:
 
     @property
     def proven(self) -> bool:
-        """True if the strategy may win: it keeps what it promises, or is the reference itself."""
+        """True if the strategy may win: it passed its check, or is the reference."""
         return self.kind in ("equivalent", "within-bound", "reference")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFile:
-    """A traced step of one repeat, by the name of its file in the run folder."""
+    """File of a traced step of one repeat, relative to the run folder."""
 
     repeat: int
     path: str
@@ -54,10 +55,14 @@ class TraceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementLine:
-    """Placement of a variable, or of `n` variables whose names differ in numbers alone.
+    """Placement of a variable, or of n variables whose names differ in numbers only.
 
-    `name` has `#` for such a number, and `bytes` are those of one. `where` it lies, how its gradient or new
-    value is `synchronized`, and `why`.
+    Attributes:
+        name: with `#` in place of such a number.
+        bytes: of one variable.
+        where: tasks, servers or replicas that store it.
+        synchronized: treatment of its gradient or new value.
+        why: reasons of the plan.
     """
 
     name: str
@@ -72,10 +77,14 @@ class PlacementLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Placement of variables by a plan; `lines` are those of the largest, `n_more` variables are in none.
+    """Placement of variables by a plan.
 
-    `server_bytes` by task; `worker_bytes` of the replica that owns the most. `path` is the plan's in the run
-    folder.
+    Attributes:
+        path: of the plan, relative to the run folder.
+        lines: the largest variables.
+        n_more: number of variables without a line.
+        server_bytes: by task.
+        worker_bytes: of the replica with most.
     """
 
     path: str
@@ -88,7 +97,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassRow:
-    """A pass over a worker's graph: mean seconds over repeats, and nodes after it in the first of them."""
+    """Pass over a worker's graph: mean seconds over repeats, and nodes after it in the first repeat."""
 
     name: str
     nodes: int
@@ -100,8 +109,10 @@ class PassRow:
 class Problem:
     """Repeats of one case without a usable result, all for the same reason.
 
-    `log` are the last lines of the worker's log that tells most of it, `log_path` its name in the run folder.
-    `run` is the name of that run, where a report is of several.
+    Attributes:
+        log_path: log of the most relevant worker, relative to the run folder.
+        log: last lines of it.
+        run: name of the run; empty in a report of one run.
     """
 
     workload: str
@@ -119,11 +130,11 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSeries:
-    """Step times of one repeat, slowest worker of each step, in the order they ran, without those that lead
-    into windows.
+    """Step times of one repeat, of the slowest worker of each step, without steps that lead into windows.
 
-    `seconds[:n_warmup]` is the warm-up that no figure uses. `thinned_from` is the number of steps before
-    thinning for display, or None when all are here.
+    Attributes:
+        n_warmup: first steps, which no figure uses.
+        thinned_from: number of steps before thinning for display; None if all are here.
     """
 
     repeat: int

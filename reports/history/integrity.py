@@ -1,4 +1,4 @@
-"""Soundness of a history: pages that hold together, and nights with what was written of them."""
+"""Integrity of a history: SQLite's own checks, and a checksum of each night."""
 
 from __future__ import annotations
 
@@ -19,35 +19,36 @@ _PARTS = {
     "figure": f"SELECT night, {SUBJECT_COLUMNS}, value, error, n FROM figure JOIN series ON id = series",  # noqa: S608 - names of our own
     "lost": "SELECT * FROM lost",
 }
-"""Tables with rows of nights → how they are read."""
+"""Tables with rows of nights → their queries."""
 _NOT_HASHED = frozenset(("id", "night", "checksum"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredNight:
-    """All that a history holds of a night: its own row, and its rows of each other table."""
+    """Rows of a night: its own, and those of each other table."""
 
     row: Row
     parts: Mapping[str, list[Row]]
 
     def checksum(self) -> str:
-        """Checksum of what was written; columns that later versions add change none of before."""
+        """Checksum of the rows; columns that later versions add do not change it."""
         parts = {name: _in_order(map(_hashed, rows)) for name, rows in self.parts.items()}
         text = json.dumps([_hashed(self.row), parts], sort_keys=True, default=repr)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 def seal(connection: sqlite3.Connection, night: int) -> None:
-    """Write a night's checksum, once all of it is written."""
+    """Write a night's checksum, after all its rows."""
     (stored,) = _nights(connection, night)
     connection.execute("UPDATE night SET checksum = ? WHERE id = ?", (stored.checksum(), night))
 
 
-def require_sound(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a history that is damaged, wherever in its file that is.
+def require_intact(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a damaged history.
 
     Raises:
-        HistoryError: it is. sqlite3.Error: it cannot be read at all.
+        HistoryError: it is damaged.
+        sqlite3.Error: it cannot be read at all.
     """
     for check in ("PRAGMA integrity_check(1)", "PRAGMA foreign_key_check"):
         first = connection.execute(check).fetchone()
@@ -55,21 +56,21 @@ def require_sound(connection: sqlite3.Connection, path: Path) -> None:
             raise damaged(path, " ".join(map(str, first)))
     odd = "SELECT case_id FROM known WHERE typeof(case_id) != 'text' OR typeof(reason) != 'text'"
     if connection.execute(odd).fetchone() is not None:
-        raise damaged(path, "what is known of a case is no text")
+        raise damaged(path, "an acknowledged case is not text")
     for night in _nights(connection):
-        why = _why_unsound(night)
-        if why is not None:
-            raise damaged(path, f"night {night.row['name']}: {why}")
+        damage = _damage_of(night)
+        if damage is not None:
+            raise damaged(path, f"night {night.row['name']}: {damage}")
 
 
-def _why_unsound(night: StoredNight) -> str | None:
+def _damage_of(night: StoredNight) -> str | None:
     row = night.row
     # Nights older than checksums have none.
     if row["checksum"] is not None and row["checksum"] != night.checksum():
         return "its figures do not match its checksum"
     try:
         if day_of(str(row["started_utc"])) != row["day"]:
-            return f"it began on {row['started_utc']}, and is kept as of another day"
+            return f"it began on {row['started_utc']}, but is stored under another day"
     except (ValueError, OverflowError) as wrong:
         return f"its date: {wrong}"
     for figure in night.parts["figure"]:
@@ -84,7 +85,7 @@ def _is_positive(value: object) -> bool:
 
 
 def _nights(connection: sqlite3.Connection, night: int | None = None) -> Iterator[StoredNight]:
-    """All nights, or one; one at a time, since years of them take a gigabyte."""
+    """All nights, or one; yielded one at a time, because years of them take a gigabyte."""
     of_night = "WHERE {0} = coalesce(?, {0}) ORDER BY {0}"
     parts = {
         name: groupby(_rows(connection, f"{query} {of_night.format('night')}", night), itemgetter("night"))
@@ -108,10 +109,10 @@ def _rows(connection: sqlite3.Connection, query: str, *values: object) -> Iterat
 
 
 def _hashed(row: Row) -> Row:
-    """A row without what may be missing: a column that a later version adds is so in older rows."""
+    """Row without missing values: a column that a later version adds is missing in older rows."""
     return {name: value for name, value in row.items() if value is not None and name not in _NOT_HASHED}
 
 
 def _in_order(rows: Iterable[Row]) -> list[Row]:
-    """Rows sorted by their values as text, so that a damaged row of another type sorts too."""
+    """Rows sorted by their values as text, so that damaged rows with other types can be sorted."""
     return sorted(rows, key=lambda row: [str(row[name]) for name in sorted(row)])

@@ -7,50 +7,33 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from harness.records.safe_text import printable
-from reports.changes.changes import ByBaseline, Change, Changes, Factor, JudgedBy, Verdict
+from reports.changes import phrases
+from reports.changes.changes import ByBaseline, Change, Changes, Factor, JudgedBy
 from reports.pages.markdown import markdown_table, markdown_text
 from reports.quantities import MISSING, Cell, Table, digits, limits, table_of, times
 
-VERDICT_WORDS: dict[Verdict, str] = {
-    "faster": "faster",
-    "slower": "slower",
-    "same": "the same",
-    "cannot-tell": "undecided",
-    "not-comparable": "not comparable",
-}
 _N_NAMED = 3
 _N_COLUMNS = 100
 _COLUMNS = ("verdict", "now ÷ before", "measured by", "examples/s")
-_SURROUNDINGS = "Differences in code and machine:"
-_OTHER_WORKLOAD = "{workload} has changed ({facts}): its cases are compared by examples/s."
-_UNKNOWN_WORKLOAD = "{workload} may have changed: one run did not record {facts}."
-_UNSEEN = "An undecided case may be up to {percent} % slower."
-_GEOMETRIC_MEAN = (
-    "Examples/s of unchanged workloads: {times} of before (geometric mean). Machine load has the same effect."
-)
 
 
 def headline(changes: Changes) -> str:
-    """Number of cases of each verdict; those that got worse come first, with their names."""
+    """Number of cases of each verdict; cases that got worse come first, with their names."""
     if not changes.cases:
-        return "No case is in either run."
+        return phrases.NO_CASES
     broken = [change for change in changes.cases if change.broken]
     slower = [change for change in changes.cases if change.verdict == "slower" and not change.broken]
-    heavier = [change for change in changes.cases if change.more_bytes]
-    parts = [
-        f"{len(cases)} {words} ({_named(cases, detail)})"
-        for words, cases, detail in (
-            ("broken", broken, _by),
-            ("slower", slower, _by),
-            ("sending more", heavier, _bytes),
-        )
-        if cases
-    ]
+    worse = (
+        (phrases.BROKEN, broken, _factor_of),
+        (phrases.VERDICTS["slower"], slower, _factor_of),
+        (phrases.SENDS_MORE, [change for change in changes.cases if change.more_bytes], _bytes_of),
+    )
+    parts = [f"{len(cases)} {words} ({_named(cases, detail)})" for words, cases, detail in worse if cases]
     counts = Counter(change.verdict for change in changes.cases if change not in (*broken, *slower))
-    parts += [f"{counts[verdict]} {words}" for verdict, words in VERDICT_WORDS.items() if counts[verdict]]
+    parts += [f"{counts[verdict]} {words}" for verdict, words in phrases.VERDICTS.items() if counts[verdict]]
     n = len(changes.cases)
-    nothing = " Nothing can be compared." if changes.is_empty else ""
-    return f"{n} case{'s' if n > 1 else ''}: {', '.join(parts)}.{nothing}"
+    text = phrases.COUNTS.format(n=n, s="s" if n > 1 else "", counts=", ".join(parts))
+    return text + (phrases.NOTHING_COMPARABLE if changes.is_empty else "")
 
 
 def _named(cases: Sequence[Change], detail: Callable[[Change], str]) -> str:
@@ -59,24 +42,24 @@ def _named(cases: Sequence[Change], detail: Callable[[Change], str]) -> str:
     return ", ".join([*names, *more])
 
 
-def _by(change: Change) -> str:
+def _factor_of(change: Change) -> str:
     factor = change.factor
     return f"{times(factor.value)} [{limits(factor.interval)}]" if factor and factor.interval else ""
 
 
-def _bytes(change: Change) -> str:
+def _bytes_of(change: Change) -> str:
     return " and ".join(change.more_bytes)
 
 
 def changes_table(changes: Changes) -> Table:
-    """Each case in a line: what has changed, by how much, and what that rests on."""
+    """One row per case: verdict, change, and reason."""
     rows: list[tuple[Cell, ...]] = [
         (
             Cell(text=case.strategy),
             Cell(text=f"{case.workload} · {case.shape}"),
             Cell(text=_verdict(case)),
             _factor_cell(case.factor),
-            Cell(text=_figure(case.judged_by) or MISSING),
+            Cell(text=_figure_name(case.judged_by) or MISSING),
             _factor_cell(case.rate_factor),
             Cell(text="; ".join(filter(None, (case.why, *case.notes)))),
         )
@@ -91,49 +74,52 @@ def changes_table(changes: Changes) -> Table:
 
 
 def _caption(changes: Changes) -> str:
-    return (
-        f"{changes.after} compared with {changes.before}; "
-        f"changes up to {100 * changes.threshold:.3g} % count as the same"
-    )
+    percent = f"{100 * changes.threshold:.3g}"
+    return phrases.CAPTION.format(after=changes.after, before=changes.before, percent=percent)
 
 
 def to_text(changes: Changes) -> str:
-    """The changes for a terminal, at most 100 columns wide unless a name is wider."""
-    rows = [
-        (
-            _verdict(case),
-            _factor_text(case.factor),
-            _figure(case.judged_by) or MISSING,
-            _factor_text(case.rate_factor),
-        )
-        for case in changes.cases
-    ]
-    names = [printable(case.strategy) for case in changes.cases]
-    cells = [("strategy", *_COLUMNS), *((name, *row) for name, row in zip(names, rows, strict=True))]
+    """Changes for a terminal, in 100 columns unless a name is longer."""
+    cells = [("strategy", *_COLUMNS), *map(_line_cells, changes.cases)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     header, *lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in cells
     ]
-    paragraphs = map(_wrapped, (headline(changes), *_further(changes)))
-    text = [*paragraphs, "", _wrapped(_caption(changes)), "", f"  {header}"]
+    paragraphs = map(_wrapped, (headline(changes), *_lines_of_all(changes)))
+    text = [*paragraphs, "", _wrapped(_caption(changes)), "", f"  {header}", *_case_lines(changes, lines)]
+    if changes.differences:
+        text += ["", phrases.DIFFERENCES]
+        text += [_wrapped(difference, indent=2) for difference in changes.differences]
+    return "\n".join(text) + "\n"
+
+
+def _line_cells(case: Change) -> tuple[str, ...]:
+    return (
+        printable(case.strategy),
+        _verdict(case),
+        _factor_text(case.factor),
+        _figure_name(case.judged_by) or MISSING,
+        _factor_text(case.rate_factor),
+    )
+
+
+def _case_lines(changes: Changes, lines: Sequence[str]) -> Iterator[str]:
+    """Lines of cases under their workload and shape, then the reasons that several cases share."""
     group = ""
-    # A reason that several cases have stands once, below the table.
     shared = Counter((case.verdict, case.why) for case in changes.cases)
     for case, line in zip(changes.cases, lines, strict=True):
         if (own := f"{case.workload} · {case.shape}") != group:
             group = own
-            text.append(_wrapped(group))
-        text.append(f"  {line}")
+            yield _wrapped(group)
+        yield f"  {line}"
         own_reason = "" if shared[case.verdict, case.why] > 1 else case.why
-        text += [_wrapped(reason, indent=6) for reason in filter(None, (own_reason, *case.notes))]
-    repeated = [key for key, n_cases in shared.items() if n_cases > 1 and key[1]]
-    text += ["", *(_wrapped(f"{VERDICT_WORDS[verdict]}: {why}") for verdict, why in repeated)] * bool(
-        repeated
-    )
-    if changes.differences:
-        text += ["", _SURROUNDINGS, *(_wrapped(difference, indent=2) for difference in changes.differences)]
-    return "\n".join(text) + "\n"
+        for reason in filter(None, (own_reason, *case.notes)):
+            yield _wrapped(reason, indent=6)
+    if repeated := [key for key, n_cases in shared.items() if n_cases > 1 and key[1]]:
+        yield ""
+        for verdict, why in repeated:
+            yield _wrapped(f"{phrases.VERDICTS[verdict]}: {why}")
 
 
 def _wrapped(text: str, *, indent: int = 0) -> str:
@@ -154,19 +140,19 @@ def _factor_text(factor: Factor | None) -> str:
 
 
 def to_markdown(changes: Changes) -> str:
-    """The changes for a pull request or a CI step summary."""
+    """Changes for a pull request or a CI step summary."""
     table = changes_table(changes)
     lines = [f"**{markdown_text(headline(changes))}**", ""]
-    lines += [markdown_text(text) for text in _further(changes)]
+    lines += [markdown_text(text) for text in _lines_of_all(changes)]
     lines += ["", markdown_text(table.caption), "", *markdown_table(table)]
     if changes.differences:
-        lines += ["", _SURROUNDINGS, ""]
+        lines += ["", phrases.DIFFERENCES, ""]
         lines += [f"- {markdown_text(text)}" for text in changes.differences]
     return "\n".join(lines) + "\n"
 
 
 def to_document(changes: Changes) -> dict[str, object]:
-    """The changes as mappings and scalars."""
+    """Changes as mappings and scalars."""
     return {
         "before": changes.before,
         "after": changes.after,
@@ -195,7 +181,7 @@ def _document(change: Change) -> dict[str, object]:
         "verdict": change.verdict,
         "ratio": change.factor.value if change.factor else None,
         "interval": {"low": interval.low, "high": interval.high} if interval else None,
-        "of": _figure(change.judged_by),
+        "of": _figure_name(change.judged_by),
         "rate_ratio": change.rate_factor.value if change.rate_factor else None,
         "broken": change.broken,
         "more_bytes": list(change.more_bytes),
@@ -204,14 +190,18 @@ def _document(change: Change) -> dict[str, object]:
     }
 
 
-def _further(changes: Changes) -> Iterator[str]:
+def _lines_of_all(changes: Changes) -> Iterator[str]:
     """Lines between the headline and the table."""
     for workload in changes.workloads:
         if workload.differs:
-            yield _OTHER_WORKLOAD.format(workload=workload.workload, facts=" and ".join(workload.differs))
+            yield phrases.OTHER_WORKLOAD.format(
+                workload=workload.workload, facts=" and ".join(workload.differs)
+            )
         if workload.unknown:
-            yield _UNKNOWN_WORKLOAD.format(workload=workload.workload, facts=" and ".join(workload.unknown))
-    # The baseline cannot be judged by rule, and its rate depends on the day.
+            yield phrases.UNKNOWN_WORKLOAD.format(
+                workload=workload.workload, facts=" and ".join(workload.unknown)
+            )
+    # The baseline has no verdict, and its throughput depends on the load of the machine.
     lows = [
         change.factor.interval.low
         for change in changes.cases
@@ -221,18 +211,18 @@ def _further(changes: Changes) -> Iterator[str]:
         and change.factor.interval is not None
     ]
     if lows and min(lows) < 1.0:
-        yield _UNSEEN.format(percent=digits(100 * (1.0 - min(lows)), significant=2))
+        yield phrases.LARGEST_SLOWDOWN.format(percent=digits(100 * (1.0 - min(lows)), significant=2))
     if changes.geometric_mean is not None:
-        yield _GEOMETRIC_MEAN.format(times=times(changes.geometric_mean))
+        yield phrases.GEOMETRIC_MEAN.format(times=times(changes.geometric_mean))
 
 
 def _verdict(change: Change) -> str:
-    words = VERDICT_WORDS[change.verdict]
+    words = phrases.VERDICTS[change.verdict]
     flags = [*(["BROKEN"] if change.broken else []), *(["SENDS MORE"] if change.more_bytes else [])]
     return ", ".join([*flags, words])
 
 
-def _figure(judged_by: JudgedBy | None) -> str | None:
+def _figure_name(judged_by: JudgedBy | None) -> str | None:
     if judged_by is None:
         return None
     return f"ratio to {judged_by.name}" if isinstance(judged_by, ByBaseline) else "examples/s"
