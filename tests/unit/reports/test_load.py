@@ -269,7 +269,7 @@ def mistake(*_: object, **__: object) -> None:
         "reports.load.load_run",
         "harness.records.stored_run.read_steps",
         "reports.repeat_files.plans._placement",
-        "reports.repeat_files.files_of_rows._telling_log",
+        "reports.repeat_files.files_of_rows._relevant_log",
     ],
 )
 def test_a_mistake_of_our_own_is_not_taken_for_damage(
