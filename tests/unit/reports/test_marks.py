@@ -14,7 +14,7 @@ from reports.charts.in_page import charts_source
 from reports.compare import build
 from reports.load import load
 from reports.marks import FORMS, legend_of, why_unranked
-from reports.rows.evidence import MarkKind
+from reports.rows.parts import MarkKind
 from reports.rows.report import Comparison
 
 ALONE = Case(workload="w", p50_s=0.02, **SINGLE)
