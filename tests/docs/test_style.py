@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("harness", "strategies", "tests", "workloads")
+ROOMS = ("harness", "reports", "strategies", "tests", "workloads")
 QUESTIONS = frozenset({"what", "whether", "which", "where", "how", "who", "whose", "as", "of", "by"})
 """Words that begin no docstring."""
 ENTRIES_OPEN = ("reports/",)

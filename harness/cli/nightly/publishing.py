@@ -23,8 +23,8 @@ from reports.history.database import HistoryError
 from reports.history.figures import BENCHMARKS
 from reports.history.store import History, Night, reading
 from reports.history.trend_page import trend_page
-from reports.history.verdicts import NightVerdict, SeriesVerdict
 from reports.history.verdict_text import STRATBENCH, Commits, workload_commit
+from reports.history.verdicts import NightVerdict, SeriesVerdict
 
 _SHORT = 10
 
@@ -232,7 +232,10 @@ def night_answer(
     """
     verdict = night.verdict
     lines = [
-        *(f"{other.verdict.night.experiment}: {verdict_text.verdict_line(other.verdict)}" for other in others),
+        *(
+            f"{other.verdict.night.experiment}: {verdict_text.verdict_line(other.verdict)}"
+            for other in others
+        ),
         *heading,
         verdict_text.verdict_line(verdict),
         *verdict_text.further_lines(verdict, commits_of),
