@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from strategies.user_errors import quote
+from strategies.user_errors import Rules, quote
 
 if TYPE_CHECKING:
     import keras
@@ -53,21 +53,20 @@ class TrainStep:
 
     def __post_init__(self) -> None:
         # Checked despite the annotations: a user's file is not type-checked.
-        clip: object = self.clip_global_norm
-        variables: object = self.variables
-        reduction: object = self.reduction
-        if clip is not None and not (isinstance(clip, Real) and 0 < float(clip) < math.inf):
-            message = f"a TrainStep's clip_global_norm must be a positive number or None, got {quote(clip)}"
-            raise WorkloadError(message, field="clip_global_norm")
-        if reduction not in ("mean", "sum"):
-            message = f"a TrainStep's reduction must be 'mean' or 'sum', got {quote(reduction)}"
-            raise WorkloadError(message, field="reduction")
-        if not isinstance(variables, Iterable):
-            message = (
-                f"a TrainStep's variables must be a list, got {quote(variables)}; pass the model's "
-                "trainable_variables"
-            )
-            raise WorkloadError(message, field="variables")
+        for field, (holds, rule) in _RULES.items():
+            value = getattr(self, field)
+            if not holds(value):
+                raise WorkloadError(f"a TrainStep's {field} must be {rule}, got {quote(value)}", field=field)
+
+
+_RULES: Rules = {
+    "clip_global_norm": (
+        lambda norm: norm is None or (isinstance(norm, Real) and 0 < float(norm) < math.inf),
+        "a positive number or None",
+    ),
+    "reduction": (lambda reduction: reduction in ("mean", "sum"), "'mean' or 'sum'"),
+    "variables": (lambda v: isinstance(v, Iterable), "a list, such as the model's trainable_variables"),
+}
 
 
 @runtime_checkable

@@ -46,7 +46,8 @@ class Totals:
     tallies: tuple[Crossing, ...] = ()
 
     def is_finite(self) -> bool:
-        return isfinite(self.loss) and all(isfinite(largest_size(c.values)) for c in self._all())
+        crossings = (*self.gradients, *self.state)
+        return isfinite(self.loss) and all(isfinite(largest_size(c.values)) for c in crossings)
 
     @classmethod
     def of_one_shard(cls, few: "Totals", n_few: int, many: "Totals", n_many: int) -> "Totals":
@@ -64,9 +65,6 @@ class Totals:
             state=few.state,
             tallies=few.tallies,
         )
-
-    def _all(self) -> Iterable[Crossing]:
-        return (*self.gradients, *self.state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,7 +89,7 @@ def mine(method: str, *lines: str) -> str:
         ("raise KeyboardInterrupt('at import')", "must make a workload, got .*: at import"),
         (
             mine("train_step(self)", "return TrainStep(loss=abs, variables=None, optimizer=None)"),
-            "variables must be a list, got NoneType None; pass the model's",
+            "variables must be a list, such as the model's trainable_variables, got NoneType None",
         ),
         (
             mine(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from strategies.user_errors import graph_error
 from workloads.protocol import Workload, WorkloadError
-from workloads.user_file import describe_failure
+from workloads.user_file import check_batch_size, describe_failure
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -72,9 +72,7 @@ class Examples:
         """
         import tensorflow as tf
 
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            message = f"batch_size must be a positive whole number, got {batch_size!r}"
-            raise WorkloadError(message, field="batch_size")
+        check_batch_size({"batch_size": batch_size})
         options = tf.data.Options()
         options.deterministic = True
         whole = self.dataset.repeat().batch(batch_size, drop_remainder=True).with_options(options)

@@ -96,7 +96,7 @@ def dense_rows(rows: Array, ids: Array, dims: Sequence[int]) -> Array:
 def combined_norms(step: TrainGraph, combined: Mapping[str, Crossed]) -> dict[Gradient, list[float]]:
     """Norms of values that all shards of a batch send across the boundaries of a captured step."""
     return {
-        crossing.gradient: [_norm(*combined[crossing.boundary.values])] for crossing in crossings_of(step)
+        crossing.gradient: [norm_of(*combined[crossing.boundary.values])] for crossing in crossings_of(step)
     }
 
 
@@ -132,9 +132,10 @@ def _each_norm(
         left = iter(fetched)
         for crossing in of_task:
             rows, *ids = (next(left) for _ in crossing.tensors)
-            yield crossing, _norm(rows, *ids)
+            yield crossing, norm_of(rows, *ids)
 
 
-def _norm(values: Array, ids: Array | None = None) -> float:
+def norm_of(values: Array, ids: Array | None = None) -> float:
+    """L2 norm of a gradient, dense or sparse."""
     wide, _ = merged_rows(widened(values), ids)
     return float(np.linalg.norm(wide))

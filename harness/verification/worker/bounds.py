@@ -24,7 +24,7 @@ from harness.verification.verdict import (
     Verdict,
     named,
 )
-from harness.verification.worker.boundary_values import GradientCrossing, crossings_of, passed_on
+from harness.verification.worker.boundary_values import GradientCrossing, crossings_of, norm_of, passed_on
 from harness.verification.worker.in_process import InProcessCluster
 from harness.verification.worker.rounding import PLAIN, Crossed, Rounding, weights_of
 from harness.worker.session.capture_store import InitialValues
@@ -137,7 +137,7 @@ class BoundMeter:
             if rounding is PLAIN:
                 self._measure(gradient, n, node, brought)
             else:
-                apart = _norm(sum(brought.values()) - self._totals[gradient, n])
+                apart = norm_of(sum(brought.values()) - self._totals[gradient, n])
                 self._floors[gradient, n] = max(self._floors.get((gradient, n), 0.0), apart)
             kind = crossed[0][b.values][0].dtype
             passed[b.values] = (joined(self.compressed.passed[n][gradient]).astype(kind), None)
@@ -203,7 +203,7 @@ class BoundMeter:
             before, after = self.compressed.residuals[n], self.compressed.residuals[n + 1]
             meant = {rank: own + before[memory, rank] for rank, own in brought.items()}
             after_step = {rank: after[memory, rank] for rank in brought}
-        scale = sum(map(_norm, meant.values()))
+        scale = sum(map(norm_of, meant.values()))
         for part, passed in self.compressed.passed[n][gradient]:
             where = ("" if part is None else f"part {part.index} of ") + f"{name} in step {n + 1}"
             self._losses.setdefault(gradient, []).extend(
@@ -238,20 +238,18 @@ def _losses(
         yield _Loss(
             step=n,
             figure=BoundFigure(
-                where=f"{where} on replica {rank}", error=_norm(after_step[rank]), bound=codec.loss_bound(own)
+                where=f"{where} on replica {rank}",
+                error=norm_of(after_step[rank]),
+                bound=codec.loss_bound(own),
             ),
             scale=scale,
         )
-    error = _norm(passed + sum(after_step.values()) - sum(sent))
+    error = norm_of(passed + sum(after_step.values()) - sum(sent))
     yield _Loss(step=n, figure=BoundFigure(where=f"{where}, summed,", error=error, bound=bound), scale=scale)
 
 
 def _of_part(by_rank: Mapping[int, Array], part: Part | None) -> dict[int, Array]:
     return {rank: of_part(value, part) for rank, value in by_rank.items()}
-
-
-def _norm(value: Array) -> float:
-    return float(np.linalg.norm(value))
 
 
 def _members(node: PlanNode, topology: Topology) -> Mapping[int, int]:

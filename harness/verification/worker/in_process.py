@@ -6,6 +6,7 @@ import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
 
@@ -90,14 +91,11 @@ def _started(programs: Sequence[Program]) -> list[tf.distribute.Server]:
 
 def _free_addresses(n: int) -> list[str]:
     """Addresses that were free just now; all are held until all are known, so that they differ."""
-    holders = [socket.socket() for _ in range(n)]
-    try:
+    with ExitStack() as stack:
+        holders = [stack.enter_context(socket.socket()) for _ in range(n)]
         for holder in holders:
             holder.bind((HOST, 0))
         return [f"{HOST}:{holder.getsockname()[1]}" for holder in holders]
-    finally:
-        for holder in holders:
-            holder.close()
 
 
 T = TypeVar("T")
