@@ -111,6 +111,8 @@ class Maker:
         by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         accepted = [key for key, parameter in parameters.items() if parameter.kind in by_keyword]
         takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
+        if "batch_size" not in accepted and not takes_all:
+            values.pop("batch_size", None)  # Each case batches the examples anew.
         for key in values:
             if key not in accepted and not takes_all:
                 message = f"{self} has no parameter {key!r}{did_you_mean(key, accepted)}"

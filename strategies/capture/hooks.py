@@ -185,12 +185,10 @@ class FixedBatchError(CaptureError):
         self.n_examples = n_examples
 
     def of_shards(self, shard: int | None) -> CaptureError:
-        got = shard or "different sizes"
         return CaptureError(
             f"train step: layer {self.layer!r} takes batches of {self.n_examples} examples only, got shards "
-            f"of {got}; choose a batch_size of {self.n_examples} for each replica, as "
-            "measure.batch: per-replica does for all cases of a run, or build the model for any number, "
-            "without batch_shape and stateful"
+            f"of {shard or 'different sizes'}; set batch_size to {self.n_examples} times the number of "
+            "replicas, or build the model for any number, without batch_shape and stateful"
         )
 
 

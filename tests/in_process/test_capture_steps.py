@@ -496,9 +496,7 @@ def test_a_model_whose_batch_is_fixed_is_captured_at_that_size(kind):
 @pytest.mark.parametrize(("shard", "got"), [(4, "4"), (None, "different sizes")])
 def test_shards_of_another_size_than_the_models_are_refused(kind, shard, got):
     net, spec = of_fixed_batch(kind)
-    message = (
-        rf"takes batches of 5 examples only, got shards of {got}; choose a batch_size of 5 for each replica"
-    )
+    message = rf"takes batches of 5 examples only, got shards of {got}; set batch_size to 5 times the"
     with pytest.raises(CaptureError, match=message):
         capture(train(net, optimizers.SGD(0.1)), spec, replica_batch=shard)
 
