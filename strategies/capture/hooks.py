@@ -188,7 +188,8 @@ class FixedBatchError(CaptureError):
         return CaptureError(
             f"train step: layer {self.layer!r} takes batches of {self.n_examples} examples only, got shards "
             f"of {shard or 'different sizes'}; set batch_size to {self.n_examples} times the number of "
-            "replicas, or build the model for any number, without batch_shape and stateful"
+            f"replicas, in a run to {self.n_examples} with measure.batch=per-replica, or build the model "
+            "without batch_shape and stateful"
         )
 
 
