@@ -31,7 +31,7 @@ def command_tree() -> TyperGroup:
     """The command line with all options of `run`."""
     from harness.cli.app import _app
 
-    tree = typer.main.get_command(_app(["run"]))
+    tree = typer.main.get_command(_app("run"))
     assert isinstance(tree, TyperGroup)
     return tree
 
