@@ -165,20 +165,29 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
     return assembled(strategy, values, nodes, step, topology, notes)
 
 
-def _require_types(strategy: Strategy, nodes: Sequence[PlanNode], step: StepSummary) -> None:
-    """Refuse complex types under servers and rules.
-
-    Raises:
-        UnsupportedError: there is a complex variable.
-    """
+def _require_possible(
+    strategy: Strategy, values: Params, nodes: Sequence[PlanNode], step: StepSummary, topology: Topology
+) -> None:
+    """Refuse combinations that no pass can carry out; see `assembled`."""
     synchronizers = {node.variable: node.synchronizer for node in nodes}
-    for v in step.variables:
+    rewrites = strategy.runner == "graph" and topology.n_replicas > 1
+    for v in step.variables if rewrites else ():
         by = synchronizers.get(v.name)
         if v.synced and v.dtype in _COMPLEX and by in ("ps", *BY_RULE):
             raise UnsupportedError(
                 f"strategy {strategy.name!r}: servers and rules take real numbers, got {v.dtype} of variable "
                 f"{v.name!r}; use all-reduce"
             )
+    if topology.n_replicas == 1 and topology.micro_batches > 1:
+        raise UnsupportedError(
+            f"strategy {strategy.name!r}: accumulate={topology.micro_batches} needs two replicas or more, "
+            "got one, whose step stays as it was captured; raise workers or replicas, or drop accumulate"
+        )
+    if any(node.in_parts for node in nodes) and Execution.of(values).loops_on_device:
+        raise StrategyError(
+            f"strategy {strategy.name!r}: variables are partitioned during a host loop, got "
+            "device_loop=true; set in_parts to false, or device_loop"
+        )
 
 
 def assembled(
@@ -196,24 +205,12 @@ def assembled(
     Raises:
         StrategyError: there are fewer examples than micro-batches, or variables are in parts on TPU devices
             or in loops that cores run themselves.
-        UnsupportedError: a single replica has micro-batches, or a layer cannot use statistics of the whole
-            batch.
+        UnsupportedError: a single replica has micro-batches, a layer cannot use statistics of the whole
+            batch, or servers or rules get complex variables.
     """
     topology = asked_of(topology, values)
     nodes = with_sparse_duplicates(strategy, nodes, step, topology, values)
-    if strategy.runner == "graph" and topology.n_replicas > 1:
-        _require_types(strategy, nodes, step)
-    if topology.n_replicas == 1 and topology.micro_batches > 1:
-        raise UnsupportedError(
-            f"strategy {strategy.name!r}: accumulate={topology.micro_batches} needs two replicas or more, "
-            "got one, whose step stays as it was captured; raise workers or replicas, or drop accumulate"
-        )
-    in_parts = any(node.in_parts for node in nodes)
-    if in_parts and Execution.of(values).loops_on_device:
-        raise StrategyError(
-            f"strategy {strategy.name!r}: variables are partitioned during a host loop, got "
-            "device_loop=true; set in_parts to false, or device_loop"
-        )
+    _require_possible(strategy, values, nodes, step, topology)
     statistics = joint_statistics(strategy, step, topology)
     execution = Execution.of(values)
     aggregation = Aggregation.of(values, topology.n_tasks)

@@ -47,7 +47,6 @@ class ReplicatedServers:
         assert aggregation is not None
         servers = topology.replicas()[: aggregation.servers]
         (own,) = topology.local_replicas(self.plan.task)
-        serves = own in servers
         changed = {*(b.variable for b in graph.boundaries), *(region.variable for region in graph.regions)}
         updated = [v for v in graph.variables if v.rule is None and (v.kind == "slot" or v.name in changed)]
         reads = prior_reads(graph, updated)
@@ -61,50 +60,49 @@ class ReplicatedServers:
         pulled = _Pulled.of(pulls, graph, servers, own, aggregation.lying)
         nodes = list(with_values(graph, pulls, reads, pulled.values, {}))
         graph = replace(graph, graph=graph.graph.with_nodes([*nodes, *pulled.nodes]))
+        added, pushes, aggregated = self._push(graph, servers, pulled, topology)
+        tokens: list[tuple[Node, ...]] = []
+        if own in servers:
+            graph = with_aggregated(graph, aggregated, added)
+            others = (other for other in topology.replicas() if other != own)
+            tokens += [
+                give_token(_tokens(own, other), other.rank, own.device, graph.targets()) for other in others
+            ]
+        else:
+            graph = _without_updates(graph, updated, added)
+        tokens += [
+            await_token(_tokens(server, own), server.device, pushes) for server in servers if server != own
+        ]
+        return replace(
+            graph,
+            graph=graph.graph.with_nodes([*graph.graph.nodes, *(node for group in tokens for node in group)]),
+            step_targets=(*graph.step_targets, *pushes, *(group[-1].name for group in tokens)),
+        )
+
+    def _push(
+        self, graph: TrainGraph, servers: Sequence[Replica], pulled: "_Pulled", topology: Topology
+    ) -> tuple[list[Node], list[str], list[Aggregated]]:
+        """Push gradients to all servers; return nodes, ends of the pushes, and what this task combines."""
+        (own,) = topology.local_replicas(self.plan.task)
         chosen = self.plan.synchronized_by("robust-servers")
         gradients = [b for b in graph.gradients() if b.variable in chosen]
         added: list[Node] = []
         pushes: list[str] = []
-        parts: list[Aggregated] = []
+        combined: list[Aggregated] = []
         for vector in by_level(self.plan, gradients):
             sent = vector.sent(self.plan.task, own.device)
             added += sent.nodes
             for place, server in enumerate(servers):
-                gathering = ServerGathering(
-                    vector=vector,
-                    device=server.device,
-                    task=server.task,
-                    name=f"server_{place}/{vector.name}",
-                )
+                name = f"server_{place}/{vector.name}"
+                gathering = ServerGathering(vector=vector, device=server.device, task=server.task, name=name)
                 pushed = gathering.push(self.plan.task, sent, pulled.by_server[place])
                 added += pushed
                 pushes.append(pushed[-1].name)
                 if server == own:
-                    gather_nodes, aggregated = gathering.take(
-                        topology, own.rank, tuple(s.rank for s in servers)
-                    )
-                    added += gather_nodes
-                    parts.append(aggregated)
-        if serves:
-            graph = with_aggregated(graph, parts, added)
-            tokens = [
-                give_token(_tokens(own, other), other.rank, own.device, graph.targets())
-                for other in topology.replicas()
-                if other != own
-            ]
-        else:
-            graph = _without_updates(graph, updated, added)
-            tokens = []
-        waits = [
-            await_token(_tokens(server, own), server.device, pushes) for server in servers if server != own
-        ]
-        extra = [node for group in (*tokens, *waits) for node in group]
-        ends = (group[-1].name for group in (*tokens, *waits))
-        return replace(
-            graph,
-            graph=graph.graph.with_nodes([*graph.graph.nodes, *extra]),
-            step_targets=(*graph.step_targets, *pushes, *ends),
-        )
+                    nodes, aggregated = gathering.take(topology, own.rank, tuple(s.rank for s in servers))
+                    added += nodes
+                    combined.append(aggregated)
+        return added, pushes, combined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
