@@ -44,12 +44,14 @@ HOST_BOUND = "host-bound"
 _N_NAMED = 3
 
 
-def legend_of(kinds: Collection[MarkKind]) -> dict[str, str]:
-    """Symbol → its meaning, of the marks of some kinds."""
+def legend_of(kinds: Collection[MarkKind]) -> str:
+    """Symbols of some kinds of marks with their meanings."""
     words: dict[str, list[str]] = {}
     for kind in (kind for kind in FORMS if kind in kinds):
         words.setdefault(SYMBOLS[kind], []).append(WORDS[kind])
-    return {symbol: LEGEND.get(symbol) or " or ".join(names) for symbol, names in words.items()}
+    return ", ".join(
+        f"{symbol} {LEGEND.get(symbol) or ' or '.join(names)}" for symbol, names in words.items()
+    )
 
 
 def mark_text(kind: MarkKind) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness.records.safe_text import printable
-from reports.marks import FORMS, legend_of
+from reports.marks import legend_of
 from reports.pages.sections import Drop, head_of, sections_of, top_warnings
 from reports.quantities import Cell, Table
 from reports.rows.report import Comparison, FaultMatrix, Report
@@ -69,10 +69,7 @@ _SUMMARY = Drop(155, "the summary")
 _RANKING = Drop(160, "rankings", singly=True)
 _VERDICT = Drop(170, "verdicts", singly=True)
 
-_LEGEND = (
-    "Rank: by examples per second among correct strategies; equal ranks are ties. "
-    f"Correct: {', '.join(f'{symbol} {meaning}' for symbol, meaning in legend_of(FORMS).items())}."
-)
+_LEGEND = "Rank: by examples per second among correct strategies; equal ranks are ties. Correct: {marks}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -113,7 +110,8 @@ def _blocks(report: Report) -> Iterator[_Block]:
     yield _block(None, f"**{report.trust.word}:** {markdown_text(report.trust.reason)}")
     summary = summary_table(report)
     if summary is not None:
-        yield _block(_SUMMARY, *markdown_table(summary), "", markdown_text(_LEGEND))
+        marks = legend_of({row.mark.kind for one in report.comparisons for row in one.rows})
+        yield _block(_SUMMARY, *markdown_table(summary), "", markdown_text(_LEGEND.format(marks=marks)))
     for matrix in report.fault_matrices:
         heading = _heading(matrix.title, matrix, report.run_in_words(matrix.run))
         yield _block(_VERDICT, heading, "", f"**{markdown_text(front_line(matrix))}**")

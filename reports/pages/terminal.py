@@ -276,9 +276,8 @@ def _sweep(headings: Mapping[T, str], lines: Sequence[tuple[str, Mapping[T, str]
 
 def _legend(comparisons: Sequence[Comparison]) -> Iterator[str]:
     rows = chain.from_iterable(comparison.rows for comparison in comparisons)
-    meanings = legend_of({row.mark.kind for row in rows if row.status == "ok"})
-    if meanings:
-        yield f"correct: {', '.join(f'{symbol} {meaning}' for symbol, meaning in meanings.items())}"
+    if marks := legend_of({row.mark.kind for row in rows if row.status == "ok"}):
+        yield f"correct: {marks}"
 
 
 def _left_out(report: Report, comparisons: Sequence[Comparison], folder: str) -> Iterator[str]:

@@ -30,11 +30,9 @@ CASES = [
 
 def test_a_legend_explains_the_symbols_of_its_marks() -> None:
     assert set(FORMS) == set(get_args(MarkKind))
-    assert set(legend_of(FORMS)) == {form.symbol for form in FORMS.values()}
-    assert legend_of({"equivalent", "reference", "control", "twin"}) == {
-        "✓": "equivalent to one device",
-        "–": "control or A/A copy",
-    }
+    assert all(f"{form.symbol} " in legend_of(FORMS) for form in FORMS.values())
+    legend = legend_of({"equivalent", "reference", "control", "twin"})
+    assert legend == "✓ equivalent to one device, – control or A/A copy"
 
 
 def test_charts_draw_the_symbols_of_the_table() -> None:
