@@ -41,13 +41,14 @@ def render(
     Args:
         run_dirs: run folders; strategies are compared within each.
         format: one of `FORMATS`; names and messages go through its escaping.
-        destination: file that it will be written to; a page in its run folder links to the other files there.
-        tell: called with messages on what was left out (the first ones, or all if the format cannot list
-            them), and with hints on further commands.
-        tell_damage: called instead with messages on damaged or missing files.
+        destination: file to which the report will be written; a page in its run folder links to the other
+            files there.
+        tell: receives messages on parts that were left out (the first ones, or all if the format cannot list
+            them), and hints on further commands.
+        tell_damage: receives messages on damaged or missing files instead.
     Raises:
-        ReportError: for a format that does not exist, no folder, or one that is there twice.
-        harness.errors.StoreError: when a folder is no run folder.
+        ReportError: the format does not exist, no folder is given, or a folder is given twice.
+        harness.errors.StoreError: a folder is not a run folder.
     """
     if format not in FORMATS:
         raise ReportError(
@@ -90,7 +91,7 @@ def report_of(run_dir: Path) -> RunReport:
     """Make the page and the text of one run folder from the same rows.
 
     Raises:
-        harness.errors.StoreError: when it is no run folder.
+        harness.errors.StoreError: it is not a run folder.
     """
     from reports.pages.terminal import to_text
 
@@ -105,7 +106,7 @@ def text_with_notes(
     """Make the results of run folders for a terminal, with all notes.
 
     Raises:
-        ReportError, harness.errors.StoreError: as for `render`.
+        ReportError, harness.errors.StoreError: see `render`.
     """
     from reports.pages.terminal import to_text
 

@@ -38,7 +38,7 @@ def case_row(
     """Figures of one strategy over its usable repeats; the comparison adds steps, rank and baseline.
 
     Args:
-        ratio: to the baseline, if there is one.
+        ratio: ratio to the baseline, None without one.
     """
     row = combined(
         Row,

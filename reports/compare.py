@@ -97,8 +97,8 @@ def build(
         runs: loaded run folders; strategies are compared within a run only, because only there repeats are
             interleaved.
         read_steps: reader of per-step times; None leaves them out.
-        with_files: add the contents of plans, logs and traces.
-        n_baselines: most baselines that a reader can select.
+        with_files: True to add the contents of plans, logs and traces.
+        n_baselines: maximum number of baselines that a reader can select.
     """
     sources: list[Source] = []
     left_out: list[LeftOut] = []

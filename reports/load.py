@@ -98,9 +98,9 @@ def load(path: Path, *, with_files: bool = False) -> Run:
     """Read a run folder, damaged or not.
 
     Args:
-        with_files: also compare plans, steps and traces with their checksums.
+        with_files: True to compare plans, steps and traces with their checksums too.
     Raises:
-        harness.errors.StoreError: if `path` is no run folder.
+        harness.errors.StoreError: `path` is not a run folder.
     """
     stored = load_run(path)
     left_out = [LeftOut(where=item.where, why=item.why, is_damage=True) for item in stored.damaged]
@@ -151,7 +151,7 @@ def read_steps(run: Run, record: Record, *, most: int = MAX_SHOWN_STEPS) -> Step
     """Step times of one repeat: of the slowest worker of each step, in order, thinned evenly for display.
 
     Args:
-        most: most steps to return.
+        most: maximum number of steps to return.
     Returns:
         The steps, or the reason why there are none.
     """

@@ -98,11 +98,11 @@ class Ratio:
     """Ratio of two cases, with its interval and p-value, or the reasons why they are missing.
 
     Attributes:
-        p_value: of the permutation test if there are enough repeats, else of the t test.
+        p_value: p-value of the permutation test if there are enough repeats, else of the t test.
         error, freedom: standard error of its logarithm, and degrees of freedom; None without an interval.
         t_p: p-value of the t test; None without an interval.
         least_p: smallest possible p-value of its test; 0 for the t test.
-        is_paired: true if it was computed within rounds.
+        is_paired: True if it was computed within rounds, see `reports.statistics`.
         least_effect: detectable effect: smallest ratio above 1 that is significant with a power of 0.8.
     """
 
@@ -184,7 +184,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     """Geometric mean with a 95 % t interval.
 
     Args:
-        values: one per repeat, positive and finite.
+        values: one value per repeat, positive and finite.
     Raises:
         StatisticsError: without values, or with one that is not positive and finite.
     Source:
@@ -200,8 +200,8 @@ def ratio(values: Sequence[float], baseline: Sequence[float], *, confidence: flo
     """Unpaired ratio of two sets of repeats, with Welch's interval.
 
     Args:
-        values: one per repeat of the numerator, positive and finite.
-        baseline: the same for the denominator; the lengths may differ.
+        values: values of the numerator, one per repeat, positive and finite.
+        baseline: values of the denominator, one per repeat; the lengths may differ.
         confidence: coverage of the interval, in (0, 1).
     Raises:
         StatisticsError: without values, or with one that is not positive and finite.

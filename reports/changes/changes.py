@@ -78,7 +78,7 @@ class Change:
 
     Attributes:
         factor: change of the figure that decides the verdict; above 1 is faster.
-        judged_by: that figure; None without a verdict.
+        judged_by: figure that decides the verdict; None without a verdict.
         rate_factor: change of the throughput.
         why: basis of the verdict, or the reason for its absence.
         is_baseline: true if ratios of other cases refer to this case, so that its verdict stays open.
@@ -107,7 +107,8 @@ class Changes:
     """Changes of all cases that either of two runs has.
 
     Attributes:
-        geometric_mean: of the throughput factors of comparable cases of unchanged workloads, if any.
+        geometric_mean: geometric mean of the throughput factors of comparable cases whose workloads did not
+            change; None without such cases.
         workloads: workloads that differ, or may differ.
         differences: facts of code and machine that differ, as `name: before, now after`.
     """
@@ -145,9 +146,9 @@ def changes_between(
 
     Args:
         threshold: largest relative change that counts as the same.
-        by_rates: True: by throughput only. False: by ratios if there are any. None: by throughput for
-            workloads that differ, else by ratios.
-        anyway: also judge cases with different circumstances.
+        by_rates: True compares throughput only, False ratios if there are any; None compares throughput for
+            workloads that differ, and ratios for all others.
+        anyway: True to judge cases with different circumstances too.
     """
     pairs = tuple(matched_cases(case_results(before), case_results(after)))
     workloads = tuple(workload_changes(pairs))

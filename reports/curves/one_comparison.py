@@ -247,8 +247,8 @@ def curves_of(rows: Sequence[Row], contrasts: Contrasts) -> Curves:
     """Data of a comparison's charts.
 
     Args:
-        rows: in the order of the report.
-        contrasts: of these rows, with their records.
+        rows: rows in the order of the report.
+        contrasts: contrasts of these rows, with their records.
     """
     usable = contrasts.usable
     return Curves(

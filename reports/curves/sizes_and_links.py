@@ -276,7 +276,7 @@ def sentences_of(members: Sequence[Source], cross_overs: Sequence[CrossOver]) ->
 
     Args:
         members: at least two comparisons by link rate, slowest first.
-        cross_overs: between neighbouring rates.
+        cross_overs: crossovers between neighbouring rates.
     """
     unknown = [text for slower, faster in pairwise(members) if (text := _why_unknown(slower, faster))]
     sentences = [*(cross_over.sentence for cross_over in cross_overs), *unknown]

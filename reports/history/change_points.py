@@ -99,7 +99,7 @@ class Analysis:
     """Steps and drift of a series.
 
     Attributes:
-        drift: since the last change; None if it is too small.
+        drift: drift since the last change; None if it is too small.
         sigma: standard deviation of a night's logarithm.
     """
 
@@ -122,7 +122,7 @@ def analyse(
 
     Args:
         nights: [n], days since a Monday, ascending and distinct; gaps are allowed.
-        values, errors: as for `cleaned`.
+        values: [n], positive. errors: [n], standard error of each logarithm, see `cleaned`.
         weekdays: [n], of the nights' dates, if they differ from those of `nights`.
         least_effect: smallest change of the logarithm that counts as a step.
         usual_noise: standard deviation of a night's logarithm, for a new series.

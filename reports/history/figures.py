@@ -90,7 +90,7 @@ class Figure:
     """One value of a night.
 
     Attributes:
-        value: positive and finite.
+        value: value, positive and finite.
         error: standard error of its logarithm over n repeats; None if these are too few.
     """
 
@@ -111,8 +111,8 @@ class Lost:
     """A case without a figure in a night, and the reason.
 
     Attributes:
-        status: of a failed repeat, else of the last one; `not-equivalent` or `beyond-bound` after a failed
-            check, `broken-by-fault` after an injected fault.
+        status: status of a failed repeat, else of the last one; `not-equivalent` or `beyond-bound` after a
+            failed check, `broken-by-fault` after an injected fault.
     """
 
     case: str

@@ -51,7 +51,7 @@ def lasting(until: Callable[[int], Analysis], days: IntArray, logs: FloatArray) 
     """Repeat the analyses of the last month up to the newest night.
 
     Args:
-        until: returns the analysis of the first n nights.
+        until: function that returns the analysis of the first n nights.
         days: [n], dates of the nights, more than `EARLY_NIGHTS`.
         logs: [n], logarithms without the effect of weekdays.
     """
@@ -160,7 +160,7 @@ def decisive(
 
     Args:
         n_known: number of nights, from the first on, whose changes are acknowledged.
-        more_is_better: of the metric.
+        more_is_better: True if a larger figure is better.
     """
     recent = [
         change

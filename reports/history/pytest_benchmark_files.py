@@ -96,7 +96,7 @@ def benchmarks_night(file: Path, *, tell: Callable[[str], None]) -> NewNight:
     """Read the medians of a file as a night.
 
     Args:
-        file: written by `pytest --benchmark-json`.
+        file: file written by `pytest --benchmark-json`.
         tell: called with a message on each unusable benchmark.
     Raises:
         NothingUsableError: none of its benchmarks has a median.
@@ -155,7 +155,7 @@ def _subjects(document: StoredBenchmarks) -> tuple[Subject, ...]:
     """Subject of each benchmark's seconds.
 
     Raises:
-        ValueError: two are the same.
+        ValueError: two subjects are equal.
     """
     machine = document.machine_info or {}
     cpu = machine.get("cpu")

@@ -44,7 +44,7 @@ def cleaned(weekdays: IntArray, values: FloatArray, errors: FloatArray | None = 
     """Logarithms of a series without the effect of weekdays, and the standard deviation of each night.
 
     Args:
-        weekdays: [n], of each night's date, 0 for a Monday.
+        weekdays: [n], weekday of each night's date, 0 for a Monday.
         values: [n], positive.
         errors: [n], standard error of each logarithm over its repeats; nights with a larger error than most
             have less weight.
@@ -114,8 +114,8 @@ def fit(designs: FloatArray, penalty: FloatArray, logs: FloatArray, included: Fl
 
     Args:
         designs: [b, n, p], each row divided by its night's standard deviation.
-        penalty: [p], of squared coefficients: 1 / expected variance.
-        logs: [n], likewise divided.
+        penalty: [p], weights of the squared coefficients: 1 / expected variance.
+        logs: [n], divided in the same way.
         included: [b, n], 1 for nights of the first iteration, 0 for others.
     """
     ridge, weights = np.diag(penalty), included
@@ -185,7 +185,7 @@ def best_step(nights: IntArray, series: Cleaned, places: IntArray) -> Step:
 
     Args:
         nights: [n], days.
-        series: of these nights.
+        series: cleaned series of these nights.
         places: indices of nights, ascending, without the first.
     """
     around = _Nights(logs=series.logs, sigma=series.sigma)

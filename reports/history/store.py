@@ -45,9 +45,10 @@ class Night:
     """A run of the history.
 
     Attributes:
-        name: its date; from the second run of a date on, a number follows.
+        name: date; from the second run of a date on, a number follows.
         day: days since a Monday.
-        git_sha, git_dirty: of stratbench, or of the code that a file of benchmarks measured.
+        git_sha, git_dirty: commit of stratbench, or of the code that a file of benchmarks measured; True if
+            it had uncommitted changes.
         workload_commits: reference of a user's workload → repository of its file.
     """
 
@@ -74,7 +75,7 @@ class Series:
 
     Attributes:
         nights: [n], ids of nights, the oldest first.
-        days, values: [n], of these nights.
+        days, values: [n], days and values of these nights.
         errors: [n], standard errors of logarithms; NaN if unknown.
     """
 
@@ -170,7 +171,7 @@ def writing(folder: Path, *, clock: Clock | None = None) -> Iterator[History]:
     """Open a history for writing by this process alone; create it if it does not exist.
 
     Args:
-        clock: current time; nights that start later are refused. None accepts them.
+        clock: source of the current time; nights that start later are refused. None accepts them.
     Raises:
         HistoryInUseError: another process has it open.
         DiskFullError: its disk is full.
@@ -218,7 +219,7 @@ class History:
 
     Attributes:
         folder: contains the database, and run folders in `runs`.
-        clock: as for `writing`.
+        clock: source of the current time; nights that start later are refused. None accepts them.
     """
 
     folder: Path
@@ -231,7 +232,7 @@ class History:
         Figures of a stored run are replaced: it may have been resumed since.
 
         Raises:
-            HistoryError: its start is in the future.
+            HistoryError: the night starts in the future.
             DiskFullError: the disk is full.
         """
         started_utc = self.require_begun(new.started_utc).isoformat()

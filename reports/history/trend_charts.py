@@ -45,7 +45,7 @@ def night_places(nights: Iterable[Night]) -> Mapping[int, NightPlace]:
     """Place of each night, by its id.
 
     Args:
-        nights: the oldest first.
+        nights: nights, oldest first.
     """
     by_day: dict[int, list[Night]] = {}
     for night in nights:
@@ -62,9 +62,9 @@ class DrawnNights:
     """Nights of a series in a chart.
 
     Attributes:
-        days: [n], as the history counts them.
-        values: [n].
-        names: [n].
+        days: [n], days since a Monday.
+        values: [n], values of the nights.
+        names: [n], names of the nights.
         is_after_gap: [n], true if nights are missing before this one.
     """
 
@@ -78,8 +78,8 @@ def newest_nights(places: Sequence[NightPlace], values: FloatArray, *, until: in
     """Newest nights of a series.
 
     Args:
-        places: [n], the oldest first.
-        values: [n].
+        places: [n], oldest night first.
+        values: [n], values of the nights.
     """
     new = [index for index, place in enumerate(places) if place.day >= until - SHOWN_DAYS + 1]
     days = np.array([places[index].day for index in new], dtype=np.float64)
@@ -178,7 +178,7 @@ class Section:
         changed: panels of changed and new series.
         unchanged: panels of all others, which are folded.
         n_unchanged: number of those others.
-        n_outliers: those of them with a single outlier so far.
+        n_outliers: number of those with a single outlier so far.
     """
 
     title: str
@@ -207,7 +207,7 @@ def shown_series(
     """Series of a night's verdict, the most urgent and largest changes first.
 
     Args:
-        nights: of these series, the oldest first.
+        nights: nights of these series, oldest first.
     """
     places = night_places(nights)
     past = {series.subject: series for series in all_series}

@@ -135,7 +135,7 @@ class Card:
         items: names of series or cases, with statements about each.
         n_more: number of items that are not shown.
         n_outliers: number of series with a single outlier so far.
-        commits: between the nights before and after a change, if they are known.
+        commits: commits between the nights before and after a change, if they are known.
         n_more_commits: number of commits that are not shown.
     """
 
@@ -236,7 +236,8 @@ def trend_page(history: History, verdict: NightVerdict, commits: Commits) -> str
     """HTML of the page with a night's verdict and all nights up to it.
 
     Args:
-        commits: between the nights before and after a change.
+        commits: function from a series' verdict to the commits between the nights before and after its
+            change.
     """
     all_series = history.series(until=verdict.night)
     with_figures = {night for series in all_series for night in series.nights.tolist()}

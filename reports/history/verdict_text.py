@@ -130,7 +130,7 @@ def too_early(new: Sequence[SeriesVerdict]) -> tuple[str, str]:
     """Reason why new series have no verdict, and the night from which they have one.
 
     Args:
-        new: at least one; the nights of the oldest count.
+        new: new series, at least one; the nights of the oldest one count.
     """
     n_nights = max(len(verdict.series.days) for verdict in new)
     nights = f"{n_nights} night{'' if n_nights == 1 else 's'}"

@@ -160,7 +160,7 @@ def verdict_of(history: History, night: Night, *, confirm: int = CONFIRM) -> Nig
     """Judge a night by all nights up to it.
 
     Args:
-        confirm: nights that a change must last before it counts.
+        confirm: number of nights that a change must last before it counts.
     """
     nights = {night.id: night for night in history.nights()}
     known = history.known()

@@ -166,7 +166,7 @@ def document(report: Report, *, without: Collection[str] = ()) -> dict[str, obje
     """The rows as plain data, names as in the contract where it has one.
 
     Args:
-        without: fields that are left out wherever they are.
+        without: names of fields to omit everywhere.
     """
     data: dict[str, object] = {"schema": SCHEMA}
     for item in dataclasses.fields(report):

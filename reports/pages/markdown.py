@@ -86,7 +86,8 @@ def to_markdown(report: Report, *, most: int = MOST_CHARACTERS) -> str:
     """The report as GitHub-flavoured Markdown.
 
     Args:
-        most: characters; the least important tables are left out first, and a last line names them.
+        most: maximum number of characters; the least important tables are left out first, and a last line
+            names them.
     """
     blocks = [
         _block(None, f"# {markdown_text(_clipped(report.title, most // 20))}"),

@@ -40,8 +40,8 @@ def to_text(report: Report, *, folder: str, with_notes: bool = False) -> str:
     """Results of a report, in 100 columns unless a path or a name is longer.
 
     Args:
-        folder: the run folder as a person would type it.
-        with_notes: whether all notes and details follow each table, in place of the gravest warnings.
+        folder: run folder as a person would type it.
+        with_notes: True to show all notes and details after each table, instead of only the gravest warnings.
     """
     # Under faults no strategy is ranked: their matrices show what became of them.
     ranked = [item for item in report.comparisons if not (report.fault_matrices and item.faults)]
@@ -259,8 +259,8 @@ def _sweep(headings: Mapping[T, str], lines: Sequence[tuple[str, Mapping[T, str]
     """Table of strategies by a swept value.
 
     Args:
-        headings: of each value, in order.
-        lines: strategy, and its cell of each value that it was measured at.
+        headings: value → its heading, in order.
+        lines: each strategy with its cell for each measured value.
     """
     values = list(headings)
     if len(values) > _MOST_SIZES:

@@ -26,7 +26,7 @@ def with_logs(
     """Problems of a case, each with the last lines of the log of its first repeat that has one.
 
     Args:
-        left_out: unusable logs are appended.
+        left_out: list to which unusable logs are added.
     """
     by_repeat = {record.repeat: record for record in records}
     return tuple(_with_log(run, problem, by_repeat, left_out) for problem in problems)
@@ -74,8 +74,8 @@ def row_with_files(
     """Row with logs, traces and placement from the files of its repeats.
 
     Args:
-        left_out: unusable files are appended.
-        most_lines: of its placement.
+        left_out: list to which unusable files are added.
+        most_lines: maximum number of lines of its placement.
     """
     return replace(
         row,
@@ -135,7 +135,7 @@ class ShownSteps:
         """Steps of some usable repeats of a row, evenly spread over all.
 
         Args:
-            left_out: repeats without readable steps are appended, each once.
+            left_out: list to which repeats without readable steps are added, each once.
         """
         ordered = sorted(usable, key=lambda record: record.repeat)
         chosen = ordered[:: -(-len(ordered) // self._shares.repeats) or 1]

@@ -98,7 +98,7 @@ def stored_plan(data: bytes) -> StoredPlan:
     """Read the bytes of `plan.json`.
 
     Raises:
-        PlanError: they are no valid plan.
+        PlanError: they are not a valid plan.
     """
     try:
         return _adapter().validate_json(data)
@@ -284,7 +284,7 @@ def placement_of(
     """Placement by the plan of the first usable repeat; None if no repeat has a readable plan.
 
     Args:
-        left_out: unreadable plans are appended.
+        left_out: list to which unreadable plans are added.
     """
     for record in sorted(usable, key=lambda record: record.repeat):
         path = run.stored.name_of(record, PLAN)

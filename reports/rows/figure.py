@@ -43,9 +43,10 @@ class Column:
     Attributes:
         section: section of that module.
         place: order of columns, from the left.
-        if_any: show the column only if a row of the comparison has the figure.
-        when: show the column only if this test of the comparison is true.
-        cell: makes the cell from the row, or a part of it, and the figure; None for the default of the unit.
+        if_any: True to show the column only if a row of the comparison has the figure.
+        when: test of a comparison; the column is shown only if it is true.
+        cell: function that makes the cell from the row, or a part of it, and the figure; None for the default
+            of the unit.
     """
 
     section: str
@@ -95,12 +96,12 @@ class Figure:
     """Declaration of a field of a row.
 
     Attributes:
-        name: of the field, and in JSON.
+        name: name of the field, also in JSON.
         of: reader of the figure of one repeat, or its path in the record; None if it has neither.
-        combine: combines the figures of all repeats.
+        combine: function that combines the figures of all repeats.
         csv: name of the CSV column; empty for none.
-        has_interval: add CSV columns of the limits of its interval.
-        csv_range: add CSV columns of the least and greatest value and the number of repeats.
+        has_interval: True to add CSV columns with the limits of its interval.
+        csv_range: True to add CSV columns with the least and greatest value and the number of repeats.
         terminal: heading in the terminal's table; empty for none.
     """
 

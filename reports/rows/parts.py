@@ -58,11 +58,11 @@ class PlacementLine:
     """Placement of a variable, or of n variables whose names differ in numbers only.
 
     Attributes:
-        name: with `#` in place of such a number.
-        bytes: of one variable.
+        name: name, with `#` in place of such a number.
+        bytes: bytes of one variable.
         where: tasks, servers or replicas that store it.
         synchronized: treatment of its gradient or new value.
-        why: reasons of the plan.
+        why: reasons that the plan gives.
     """
 
     name: str
@@ -80,11 +80,11 @@ class Placement:
     """Placement of variables by a plan.
 
     Attributes:
-        path: of the plan, relative to the run folder.
+        path: path of the plan, relative to the run folder.
         lines: the largest variables.
         n_more: number of variables without a line.
-        server_bytes: by task.
-        worker_bytes: of the replica with most.
+        server_bytes: bytes on servers, by task.
+        worker_bytes: bytes on the replica with the most.
     """
 
     path: str

@@ -16,8 +16,8 @@ class FaultCell:
     """Result of a strategy in a fault scenario.
 
     Attributes:
-        value: the metric; None if the training failed or diverged.
-        outcome: the reason in a word, if `value` is None.
+        value: value of the metric; None if the training failed or diverged.
+        outcome: reason in a word, if `value` is None.
         step: number of steps before the metric was computed.
         void: true if more workers are faulty than its rule tolerates.
         note: number of repeats with this outcome.
@@ -37,9 +37,9 @@ class FaultLine:
     Attributes:
         cells: one per scenario; None if the strategy did not run in it.
         relative_rate: throughput without faults, relative to the baseline's.
-        relative_note: its interval, or why it has none.
+        relative_note: interval of `relative_rate`, or the reason for its absence.
         worst: worst metric within the bound of its rule, or without faults.
-        payload_bytes: per step, without faults.
+        payload_bytes: bytes per step without faults.
         on_front: true if no other strategy is at least as good in `relative_rate` and `worst`, and better in
             one of them (Pareto front).
     """
@@ -84,7 +84,7 @@ class Answer:
     """Best strategies for one goal.
 
     Attributes:
-        strategies: those without a significant difference to the best one, the best figure first.
+        strategies: strategies without a significant difference to the best one, the best figure first.
         certain: true if one strategy is significantly better than all others.
     """
 
@@ -128,8 +128,8 @@ class Note:
 
     Attributes:
         kind: row of the table of notes.
-        remedy: empty if there is none.
-        strategies: those concerned; empty for all.
+        remedy: advice; empty if there is none.
+        strategies: strategies concerned; empty for all.
     """
 
     kind: str
@@ -244,7 +244,7 @@ class LinkSensitivity:
     """Throughput by link rate, with all else equal, and crossovers of the best strategy.
 
     Attributes:
-        sentences: crossovers, their absence, or why they are unknown.
+        sentences: sentences on crossovers, their absence, or the reason why they are unknown.
     """
 
     run: str
@@ -290,7 +290,7 @@ class LossCurve:
         at_steps: step numbers; the first step of the warm-up is 1.
         at_s: seconds up to these steps, mean over repeats: steps of a window at its median, those of the
             warm-up at the repeat's median.
-        mean: None if the loss is not finite in a repeat.
+        mean: mean loss over repeats; None if the loss is not finite in a repeat.
         low, high: range over repeats; empty if all agree in five digits.
     """
 
@@ -391,7 +391,7 @@ class Comparison:
     """All strategies on one workload and cluster shape.
 
     Attributes:
-        rows: by rank, the unranked last.
+        rows: rows by rank, the unranked ones last.
         notes: texts of `note_values`, warnings first.
         replicas_on_gpus: replicas on each GPU if some share one, otherwise empty.
         other_baselines: ratios of all strategies to each selectable baseline.
@@ -451,7 +451,7 @@ class FactDifference:
     """Fact that differs between runs of a report, or between records of one run.
 
     Attributes:
-        values: for each run, in the order of the report, its values, the most frequent first.
+        values: for each run, in the order of the report, its values, most frequent first.
     """
 
     fact: str

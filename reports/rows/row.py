@@ -97,7 +97,7 @@ class TimeSplit:
     Attributes:
         receiving_s: transfer from other workers, including transfer during computing.
         hidden_share: share of `receiving_s` during computing.
-        received_bytes, n_transfers: of all workers.
+        received_bytes, n_transfers: sums over all workers.
         algorithm_bytes_per_s: bytes of one replica's gradients ÷ transfer time of the slowest worker.
         bus_bytes_per_s: bytes in one direction of the busiest worker ÷ transfer time of the slowest worker.
         copy_s, host_s: copies within workers, and time of the host; None without GPUs.
@@ -227,7 +227,8 @@ class Row:
     workers. New figures are added at the end, because programs read CSV and JSON by position.
 
     Attributes:
-        rate, window_rate: by the median step of each repeat, and by the wall time of all timed windows.
+        rate, window_rate: throughput by the median step of each repeat, and by the wall time of all timed
+            windows.
         input_s, input_share: time that a step waits for its batch, and its share of the step.
         input_bound, host_bound: true if waiting for input or for the host hides differences of strategies.
         predicted_step_s: compute time + bytes ÷ rate of the busiest link; None without measured link limits.
@@ -235,12 +236,12 @@ class Row:
         gpu_busy: share of time with running kernels.
         gpu_peak_bytes, gpu_own_bytes: peak of TensorFlow's allocator on one GPU, and most memory that a
             worker held at the end of windows.
-        loss_first, loss_last: of the first and last timed step; the first step of the warm-up is 1.
-        metrics: of the model after `metric_step` steps.
+        loss_first, loss_last: loss of the first and last timed step; the first step of the warm-up is 1.
+        metrics: metrics of the model after `metric_step` steps.
         traces: files for a trace viewer.
         placement: plan of the first usable repeat.
-        passes: that built the graph of the first worker.
-        notes: of the records, without repetitions.
+        passes: passes that built the graph of the first worker.
+        notes: notes of the records, without repetitions.
     """
 
     strategy: str = fact("strategy")
