@@ -16,6 +16,7 @@ from harness.errors import UsageError
 from harness.experiment.references import parse_strategy, parse_workload, split_list
 from harness.requests import Target
 from harness.written_values import parse_duration_s, parse_share
+from reports.history import CONFIRM
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=COMMON)
@@ -95,11 +96,11 @@ class HistoryOptions:
         typer.Option(
             "--confirm",
             metavar="K",
-            min=3,
+            min=CONFIRM,
             max=30,
             help="Nights that a change must last before it is reported.",
         ),
-    ] = 3
+    ] = CONFIRM
     settings: Settings = None
 
 

@@ -218,7 +218,7 @@ class WorkerOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caller:
-    """Caller of the command line.
+    """Caller of the command line: the `obj` of each command's context.
 
     Args:
         owns_process: True if the process is the command's alone, so that it may move to another network.
@@ -229,13 +229,13 @@ class Caller:
 
     owns_process: bool
     settled: Callable[[], None]
-    arguments: tuple[str, ...] = ()
-    as_json: bool = False
+    arguments: tuple[str, ...]
+    as_json: bool
 
 
 def is_watched(context: typer.Context) -> bool:
     """True if a person at a terminal watches the command's progress."""
-    return not _is_json(context) and sys.stderr.isatty()
+    return not context.obj.as_json and sys.stderr.isatty()
 
 
 def run_options(
@@ -252,26 +252,16 @@ def run_options(
     """
     from harness.host_facts import allowed
 
+    caller: Caller = context.obj
     return RunOptions(
         timeouts=timeouts(workers.timeout_factor),
-        quiet=_is_json(context),
+        quiet=caller.as_json,
         live=is_watched(context),
         exposure=exposure,
         environ=allowed(os.environ),
-        command=command_of(context),
+        command=redacted_command(("stratbench", *caller.arguments)),
         **own,
     )
-
-
-def _is_json(context: typer.Context) -> bool:
-    return isinstance(context.obj, Caller) and context.obj.as_json
-
-
-def command_of(context: typer.Context) -> str | None:
-    """The command line without secrets, for a run's records; None if another program called."""
-    if not (isinstance(context.obj, Caller) and context.obj.arguments):
-        return None
-    return redacted_command(("stratbench", *context.obj.arguments))
 
 
 def isolate(
@@ -304,14 +294,13 @@ def isolate(
             f"a network namespace must be had, got none: {exposure}; {network_namespace.WAY_OUT}",
             field="require-isolation",
         )
-    if isinstance(context.obj, Caller):
-        context.obj.settled()
+    context.obj.settled()
     return exposure
 
 
 def _moved(context: typer.Context) -> str | None:
     """Move this process to a private network, or return the reason why it stays."""
-    if not (isinstance(context.obj, Caller) and context.obj.owns_process):
+    if not context.obj.owns_process:
         return "the process is another program's"
     from harness.provision.temporary_folder import reap
 

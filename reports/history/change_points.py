@@ -22,6 +22,7 @@ import numpy as np
 import ruptures
 from scipy.special import stdtr
 
+from reports.history import CONFIRM
 from reports.history.step_test import (
     Cleaned,
     FloatArray,
@@ -34,7 +35,6 @@ from reports.history.step_test import (
 )
 
 LEAST_NIGHTS = 11
-CONFIRM = 3
 _LEAST_EFFECT = 0.035
 _GAIN, _GAIN_PENDING = 9.0, 6.0
 _FEW_NIGHTS, _EXTRA_GAIN = 6, 3.0

@@ -14,7 +14,8 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from reports.history.change_points import CONFIRM, EARLY_NIGHTS, LEAST_NIGHTS, Analysis, Change
+from reports.history import CONFIRM
+from reports.history.change_points import EARLY_NIGHTS, LEAST_NIGHTS, Analysis, Change
 from reports.history.figures import METRICS
 from reports.history.step_test import FloatArray, IntArray
 from reports.history.store import Night, Series

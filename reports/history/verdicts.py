@@ -12,8 +12,8 @@ from typing import get_args
 import numpy as np
 from scipy.special import stdtrit
 
-from reports.history import phrases
-from reports.history.change_points import CONFIRM, EARLY_NIGHTS, LEAST_NIGHTS, Analysis, Change, analyse
+from reports.history import CONFIRM, phrases
+from reports.history.change_points import EARLY_NIGHTS, LEAST_NIGHTS, Analysis, Change, analyse
 from reports.history.figures import BENCHMARKS, METRICS, RATE, RATIO, Lost, Metric, Subject
 from reports.history.lasting_changes import RECENT_DAYS, decisive, lasting
 from reports.history.phrases import State

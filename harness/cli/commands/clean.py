@@ -63,7 +63,7 @@ def clean(
 
 
 def _dead_worktrees(*, dry_run: bool) -> tuple[str, ...]:
-    """Entries that killed bisections left in the repository of the working directory."""
+    """Worktree entries that killed bisections left in the repository of the working directory."""
     from harness.cli.nightly.checkout import Checkout
     from harness.host_facts import checkout_of
 
@@ -84,17 +84,17 @@ def _show(
     dry_run: bool,
 ) -> None:
     done = "would remove" if dry_run else "removed"
-    for what, names in (
+    for kind, names in (
         ("temporary folder", cleaned.folders),
         ("container or network", cleaned.containers or ()),
         ("git worktree", worktrees),
         ("run folder", runs),
     ):
         for name in names:
-            output.print_line(f"{done} the {what} {name}")
+            output.print_line(f"{done} the {kind} {name}")
     for line in undated:
         output.print_line(line)
     if not (cleaned.folders or cleaned.containers or worktrees or runs):
         output.print_line("nothing to remove")
     if cleaned.containers is None:
-        output.print_line("no Docker engine answers here: containers were not looked for")
+        output.print_line("Docker is not running: containers were not checked; start it and try again")

@@ -66,13 +66,10 @@ def compare(
     for name, item in left_out:
         output.warn(f"left out: {name}: {item.where}: {item.why}")
     changes = changes_between(before, after, threshold=within, by_rates=rates or None, anyway=anyway)
-    if format is Format.MD:
-        show = partial(output.print_text, formats.to_markdown(changes))
-    else:
-        show = partial(output.print_text, formats.to_text(changes))
+    text = formats.to_markdown(changes) if format is Format.MD else formats.to_text(changes)
     return Answer(
         document=formats.to_document(changes),
-        show=show,
+        show=partial(output.print_text, text),
         exit_status=_status(changes, is_damaged=any(item.is_damage for _, item in left_out)),
     )
 

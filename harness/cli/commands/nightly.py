@@ -198,24 +198,24 @@ def current_arguments(former: Sequence[str]) -> list[str]:
     """
     rest = list(former)
     values: list[str] = []
-    ways: list[str] = []
+    names: list[str] = []
     for index in range(len(former) - 1, -1, -1):
         name, is_joined, value = former[index].partition("=")
         if name not in _FORMER or (not is_joined and index + 1 == len(rest)):
             continue
-        ways.insert(0, name)
+        names.insert(0, name)
         values.insert(0, value if is_joined else rest[index + 1])
         del rest[index : index + (1 if is_joined else 2)]
-    if len(set(ways)) > 1:
-        first, second = dict.fromkeys(ways)
+    if len(set(names)) > 1:
+        first, second = dict.fromkeys(names)
         raise UsageError(f"must not be given with {second}; drop one", field=first.removeprefix("--"))
-    if not ways:
+    if not names:
         return ["run", *rest]
-    if ways[0] == "--at":
+    if names[0] == "--at":
         return ["serve", *rest, *(text for value in values for text in ("--at", value))]
-    if ways[0] != "--bisect":
+    if names[0] != "--bisect":
         rest = [argument for argument in rest if argument not in _OF_RUNS]
-    return [_FORMER[ways[0]], *rest, "--", *values]
+    return [_FORMER[names[0]], *rest, "--", *values]
 
 
 def _experiment(history: HistoryOptions) -> Experiment:

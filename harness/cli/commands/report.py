@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from harness.cli import output
-from harness.cli.output import Answer
+from harness.cli.output import Answer, answer_in_lines
 from harness.cli.output_files import is_stdout, naming, output_file
 from harness.errors import EXIT_CASE, EXIT_OK, UsageError
 from harness.records.run_documents import REPORT
@@ -68,12 +68,36 @@ def report(
     for option, is_given in (("notes", notes), ("open", open)):
         if is_given and format is not Format.HTML:
             raise UsageError(f"must be used with --format html, got {format.value}", field=option)
+    text, is_damaged = _rendered(run_dirs, format, path, with_notes=notes)
+    status = EXIT_CASE if is_damaged else EXIT_OK
+    if push_gateway is not None:
+        _push(run_dirs, push_gateway)
+    if path is None:
+        return Answer(
+            document={"format": "text" if notes else format.value, "text": text},
+            show=partial(output.print_text, text),
+            exit_status=status,
+        )
+    _write(path, text, is_named=out is not None)
+    if open:
+        webbrowser.open(path.resolve().as_uri())
+    document = {"format": format.value, "report": str(path)}
+    return answer_in_lines([f"report: {path}"], document, status)
+
+
+def _rendered(
+    run_dirs: list[Path],
+    format: Format,  # noqa: A002 - the option's name
+    path: Path | None,
+    *,
+    with_notes: bool,
+) -> tuple[str, bool]:
+    """The report, and whether files of the runs are damaged, which is also printed."""
     import reports
-    from harness.atomic_files import write_output, write_text
 
     damage: list[str] = []
     try:
-        if notes:
+        if with_notes:
             text = reports.text_with_notes(run_dirs, tell=output.warn, tell_damage=damage.append)
         else:
             text = reports.render(
@@ -84,27 +108,17 @@ def report(
         raise UsageError(message, field=field) from None
     for line in damage:
         output.warn(line)
-    status = EXIT_CASE if damage else EXIT_OK
-    if push_gateway is not None:
-        _push(run_dirs, push_gateway)
-    if path is None:
-        return Answer(
-            document={"format": "text" if notes else format.value, "text": text},
-            show=partial(output.print_text, text),
-            exit_status=status,
-        )
+    return text, bool(damage)
+
+
+def _write(path: Path, text: str, *, is_named: bool) -> None:
+    from harness.atomic_files import write_output, write_text
+
     with naming(path, field="out"):
-        if out is None:
-            write_text(path, text)  # of a run folder, which may come from anyone: no link is followed
-        else:
+        if is_named:
             write_output(path, text.encode())
-    if open:
-        webbrowser.open(path.resolve().as_uri())
-    return Answer(
-        document={"format": format.value, "report": str(path)},
-        show=partial(output.print_line, f"report: {path}"),
-        exit_status=status,
-    )
+        else:
+            write_text(path, text)  # in a run folder, which may be anybody's: no link is followed
 
 
 def _push(run_dirs: list[Path], url: str) -> None:
@@ -122,7 +136,7 @@ def _destination(run_dirs: list[Path], format: Format, out: Path | None) -> Path
     if format is not Format.HTML:
         return None
     if len(run_dirs) > 1:
-        raise UsageError("must be given for an HTML report of several runs", field="out")
+        raise UsageError("must name a file for the HTML report of several runs, got nothing", field="out")
     from harness.records.stored_run import require_run
 
     require_run(run_dirs[0])

@@ -54,7 +54,7 @@ def planned_table(
     return PlannedTable(
         columns=(*(name for name, _ in columns), "repeats"),
         rows=tuple(
-            (*(show(case) for _, show in columns), "skipped" if case.id in skipped else str(n_repeats))
+            (*(cell(case) for _, cell in columns), "skipped" if case.id in skipped else str(n_repeats))
             for case in cases
         ),
         total=f"{_counted(len(cases), 'case')}{left_out}, {_counted(n_repeats, 'repeat')} of each: "
@@ -62,8 +62,8 @@ def planned_table(
     )
 
 
-def _counted(n: int, what: str) -> str:
-    return f"{n} {what}{'' if n == 1 else 's'}"
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def _memory(size_bytes: int | None) -> str:
@@ -133,9 +133,6 @@ def run(
     """Measure strategies on workloads and write a report.
 
     Each case runs on new workers, is checked for correctness, timed and recorded.
-
-    \f
-    Each option is a parameter, as Typer reads them.
     """
     if resume and out is None:
         raise UsageError("must be used with --out, which names the run to go on with", field="resume")

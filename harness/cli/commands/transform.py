@@ -50,9 +50,6 @@ def transform(
     """Apply a strategy's graph passes for one worker.
 
     Shows nodes and seconds of each pass, and prints or saves the graph.
-
-    \f
-    Each option is a parameter, as Typer reads them.
     """
     for field, path in (("graphdef", graphdef), ("stages", stages)):
         if path is not None and text:

@@ -83,9 +83,6 @@ def tune(
     """Find a strategy's fastest parameters for a workload.
 
     The plan with these parameters is written to a file.
-
-    \f
-    Each option is a parameter, as Typer reads them.
     """
     target = options.TargetOptions(
         workload=workload, strategy=strategy, workers=chosen.workers, replicas=chosen.replicas

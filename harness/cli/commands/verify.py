@@ -75,9 +75,6 @@ def verify(
     """Prove that a strategy trains like one device.
 
     After the same steps, every weight and optimizer slot must equal those of a single-device run.
-
-    \f
-    Each option is a parameter, as Typer reads them.
     """
     exposure = isolate(context, worker_options)
     request = VerifyRequest(

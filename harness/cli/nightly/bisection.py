@@ -66,6 +66,13 @@ def bisect(
     checkout = Checkout(root=code.root, environ=environ)
     commits = code.commits(checkout)
     output.warn(f"bisecting {code.name} in {code.root}: {len(commits)} commits")
+    search = Search(
+        commits=commits,
+        name=series_name(regression),
+        strategy=subject.strategy,
+        by_rates=subject.metric == RATE.name,
+        of_workload=not code.is_own,
+    )
     until_s = None if budget_s is None else time.monotonic() + budget_s
     with run_folder() as folder, checkout.worktree(commits[0], folder) as worktree:
         placed = placed_in(code.root, single_case(spec, regressed), working_directory=Path.cwd())
@@ -80,17 +87,7 @@ def bisect(
             environ=environ,
             until_s=until_s,
         )
-        search = Search(
-            commits=commits,
-            run_at=runs.run,
-            name=series_name(regression),
-            strategy=subject.strategy,
-            by_rates=subject.metric == RATE.name,
-            of_workload=not code.is_own,
-        )
-        search.measure_ends()
-        if len(commits) > 2:
-            worktree.bisect(commits[0], commits[-1], search.judge)
+        search.carry_out(worktree, runs.run)
     return search.answer(code.name, case=subject.case, metric=subject.metric)
 
 
@@ -121,7 +118,7 @@ def regression_of(store: Path, experiment: str, case: str, *, confirm: int) -> S
     if metric is None:
         raise UsageError(
             f"must have become slower, got a regression in {', '.join(by_metric)}; "
-            "bytes do not vary: compare one run of each commit with `stratbench compare`",
+            "compare a run of each commit with `stratbench compare`",
             field="bisect",
         )
     return by_metric[metric]
@@ -196,7 +193,6 @@ class Search:
 
     Attributes:
         commits: commits from the last night before the regression to its first one, oldest first.
-        run_at: runs the experiment with the code of a commit, and returns the run folder.
         name: name of the series. strategy: strategy of the case.
         by_rates: True to judge by the case's rate, not by its ratio to the baseline.
         of_workload: True for commits of the workload's repository, not of stratbench's.
@@ -206,7 +202,6 @@ class Search:
     """
 
     commits: Sequence[Commit]
-    run_at: Callable[[Commit], Path]
     name: str
     strategy: str
     by_rates: bool
@@ -215,13 +210,27 @@ class Search:
     skipped: dict[Commit, str] = field(default_factory=dict)
     last_good: int = 0
     first_bad: int = field(init=False)
+    run_at: Callable[[Commit], Path] = field(init=False)
     halfway: float = 0.0
     is_cut_short: bool = False
 
     def __post_init__(self) -> None:
         self.first_bad = len(self.commits) - 1
 
-    def measure_ends(self) -> None:
+    def carry_out(self, worktree: Checkout, run_at: Callable[[Commit], Path]) -> None:
+        """Run the ends, then the commits that `git bisect` chooses in a worktree.
+
+        Args:
+            run_at: function that runs the experiment by the code of a commit and returns the run folder.
+        Raises:
+            CaseError: as `_measure_ends`.
+        """
+        self.run_at = run_at
+        self._measure_ends()
+        if len(self.commits) > 2:
+            worktree.bisect(self.commits[0], self.commits[-1], self.judge)
+
+    def _measure_ends(self) -> None:
         """Run the first and the last commit.
 
         Raises:

@@ -57,7 +57,9 @@ class Checkout:
             CaseError: git takes too long. MissingError: no git.
         """
         if not (self.root / ".git").exists():
-            raise UsageError(f"needs the code in a git checkout, got {self.root}", field="bisect")
+            raise UsageError(
+                f"needs the code in a git checkout, got {self.root}; clone its repository", field="bisect"
+            )
         for sha in (earlier, later):
             if not self._is_so("cat-file", "-e", _REVISIONS, sha):
                 raise UsageError(

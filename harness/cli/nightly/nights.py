@@ -123,10 +123,13 @@ def acknowledge(
         case: id, strategy, or workload and strategy of the case.
     """
     if not reason.strip():
-        raise UsageError("must say why the change is accepted, got nothing", field="reason")
+        raise UsageError("must say why the change is accepted, got nothing; give a text", field="reason")
     store, experiment = history_options.store, name_in_history(history_options)
     path = store / DATABASE
-    no_night = UsageError(f"must name a history with a night, got none in {path}", field="store")
+    no_night = UsageError(
+        f"must name a history with a night, got none in {path}; add one by `stratbench nightly run`",
+        field="store",
+    )
     require_regular(path)
     # A mistyped --store must not be created.
     if not path.exists():

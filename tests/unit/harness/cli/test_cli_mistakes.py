@@ -150,7 +150,7 @@ from strategies.errors import StrategyError
             "stratbench: stages: must be a new or an empty folder, got '/etc'",
         ),
         (["report", "nowhere"], "stratbench: run_dir: must be a run folder"),
-        (["report", "a", "b"], "stratbench: out: must be given for an HTML report of several runs"),
+        (["report", "a", "b"], "stratbench: out: must name a file for the HTML report of several runs"),
         (["report", "a", "--format", "md", "--open"], "stratbench: open: must be used with --format html"),
         (
             ["run", "quickstart", "--strategies", "single", "--strategies=ps"],

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from nightly_series import Kind, Nightly, drawn
 
-from reports.history.change_points import CONFIRM, EARLY_NIGHTS, LEAST_NIGHTS, Analysis, Change, analyse
+from reports.history import CONFIRM
+from reports.history.change_points import EARLY_NIGHTS, LEAST_NIGHTS, Analysis, Change, analyse
 
 LENGTHS = (90, 150, 365)
 ASIDE = 3

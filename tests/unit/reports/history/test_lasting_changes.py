@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from reports.history.change_points import CONFIRM, Analysis, Change
+from reports.history import CONFIRM
+from reports.history.change_points import Analysis, Change
 from reports.history.lasting_changes import RECENT_DAYS, lasting
 
 SIGMA = 0.03
