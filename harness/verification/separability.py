@@ -271,7 +271,7 @@ def _separable(differences: Differences, reduction: Reduction, n_shards: int) ->
         differences,
         separable=True,
         explanation=f"the {reduction} over {n_shards} shards is what the step computes on the whole batch: "
-        f"loss, gradients and forward state differ by {largest:.1e} at most"
+        f"loss, gradients and forward state differ by {largest:.2g} at most"
         + (beside if of_tally > LEAST_TOLERANCE else ""),
     )
 

@@ -222,8 +222,9 @@ def _comparison(verification: Verification) -> str:
     if verification.bound is not None:
         return "losses of compressed gradients are compared with bounds, all else with one device"
     if not verification.is_held_to_the_reference:
-        largest = max((v.update_error for v in variables), default=0.0)
-        return f"variables are off from {reference} by up to {output.number(largest)} of their update"
+        errors = [v.update_error for v in variables if v.kind == "trainable"]
+        largest = output.number(max(errors, default=0.0))
+        return f"weights are off from {reference} by up to {largest} of their update"
     n = len(variables)
     if verification.equivalent:
         n_equal = n - len(verification.undecidable)

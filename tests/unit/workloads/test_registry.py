@@ -146,13 +146,6 @@ def test_an_unknown_optimizer_is_refused_before_keras_is_needed() -> None:
     assert set(OPTIMIZERS) == {"sgd", "momentum", "adam", "adamw", "adagrad", "rmsprop"}
 
 
-def test_an_unknown_export_is_named() -> None:
-    import workloads
-
-    with pytest.raises(AttributeError, match="'Workloads'"):
-        _ = workloads.Workloads
-
-
 def test_a_model_of_keras_is_a_workload_by_its_name() -> None:
     workload = resolve("keras:MobileNetV2", {"input": 32, "batch_size": 4})
     assert isinstance(workload, Workload)

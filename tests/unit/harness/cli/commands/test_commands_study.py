@@ -1,6 +1,7 @@
 """`stratbench verify`, `plan` and `transform`: what they ask for, and what they show."""
 
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from harness.cluster import ClusterShape
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.planned_target import Verified, shape_of
 from harness.requests import Target, VerifyRequest
-from harness.verification.verdict import BoundFigure, BoundVerdict
+from harness.verification.verdict import BoundFigure, BoundVerdict, Verdict
 from strategies.plan.payload import CollectiveBytes
 from strategies.plan.schema import StrategyClass
 
@@ -110,6 +111,24 @@ def test_verify_shows_how_much_of_its_bound_a_compressor_used(
     answer = document(call(capsys, "verify", "wide-mlp", "--strategy", "ps", "--json")[1])
     expected = None if within is None else {"where": figure.where, "error": 0.25, "bound": figure.bound}
     assert answer["bound_check"] == expected
+
+
+def test_verify_shows_how_far_other_training_takes_the_weights(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline
+) -> None:
+    """A counter that differs says nothing about them."""
+    counter, weight, *_ = verified().verification.verdict.variables
+    variables = (replace(counter, update_error=inf), replace(weight, kind="trainable", update_error=0.25))
+    verification = replace(
+        verified().verification, strategy_class="statistical", verdict=Verdict(variables=variables)
+    )
+    pipeline.verified = replace(verified(), verification=verification)
+    status, captured = call(capsys, "verify", "wide-mlp", "--strategy", "ps")
+    assert status == 0
+    assert "NOT JUDGED, trains differently by design: ps" in captured.out
+    assert (
+        "weights are off from those of a single-device run on the same shards by up to 0.25" in captured.out
+    )
 
 
 @pytest.mark.parametrize(
