@@ -138,8 +138,8 @@ METRICS: tuple[Metric, ...] = (
 )
 
 
-_BETWEEN_S = 1.0
-_SILENT_S = 10.0
+_PAGE_INTERVAL_S = 1.0
+_CONNECTION_TIMEOUT_S = 10.0
 
 
 class Exporter:
@@ -187,7 +187,7 @@ class Exporter:
 
     def window(self, moment: WindowProgress) -> None:
         """Update the metrics after a window."""
-        with self._noting():
+        with self._reporting_errors():
             labels = {"experiment": moment.experiment, "case": moment.case}
             self._set({"run_info": 1.0}, {name: _text(getattr(moment, name)) for name in INFO_LABELS})
             self._state("measuring")
@@ -202,12 +202,12 @@ class Exporter:
             self._set(values, labels)
             self._count("steps_total", moment.n_steps, labels)
             self._count("predicted_sent_bytes_total", moment.payload_bytes, labels)
-            if time.monotonic() - self._written_s >= _BETWEEN_S:
+            if time.monotonic() - self._written_s >= _PAGE_INTERVAL_S:
                 self._write()
 
     def ended(self, record: Record, steps: Steps | None, left: Remaining) -> None:
         """Update the metrics after a repeat; `steps` is None unless it was measured."""
-        with self._noting():
+        with self._reporting_errors():
             info = labels_of(record)
             labels = {name: info[name] for name in LABELS}
             self._set({"run_info": 1.0}, info)
@@ -224,7 +224,7 @@ class Exporter:
             self._write()
 
     @contextmanager
-    def _noting(self) -> Iterator[None]:
+    def _reporting_errors(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever it is, it is not the run's
@@ -290,7 +290,7 @@ def serve_metrics(
     class Page(BaseHTTPRequestHandler):
         """Answers each request with the latest page."""
 
-        timeout = _SILENT_S  # seconds without data on a connection
+        timeout = _CONNECTION_TIMEOUT_S  # seconds without data on a connection
 
         def do_GET(self) -> None:
             self.send_response(HTTPStatus.OK)
