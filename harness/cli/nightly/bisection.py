@@ -223,7 +223,7 @@ class Search:
         Args:
             run_at: function that runs the experiment by the code of a commit and returns the run folder.
         Raises:
-            CaseError: as `_measure_ends`.
+            CaseError: see `_measure_ends`.
         """
         self.run_at = run_at
         self._measure_ends()
