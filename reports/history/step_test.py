@@ -39,6 +39,19 @@ class Cleaned:
     logs: FloatArray
     sigma: FloatArray
 
+    @property
+    def scaled(self) -> FloatArray:
+        return (self.logs - float(np.median(self.logs))) / self.sigma
+
+    def near(self, level: FloatArray | float) -> FloatArray:
+        return (((self.logs - level) / self.sigma) ** 2 / 2 < CAP).astype(np.float64)
+
+    def levels(self, place: int) -> tuple[float, float]:
+        """Medians of the nights before a step and from it on."""
+        before, after = self.logs[max(0, place - _BESIDE) : place], self.logs[place : place + _BESIDE]
+        # Ten times as fast as NumPy's for so few values.
+        return median(before.tolist()), median(after.tolist())
+
 
 def cleaned(weekdays: IntArray, values: FloatArray, errors: FloatArray | None = None) -> Cleaned:
     """Logarithms of a series without the effect of weekdays, and the standard deviation of each night.
@@ -159,27 +172,6 @@ class Step:
     effect: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Nights:
-    """Nights around a candidate."""
-
-    logs: FloatArray
-    sigma: FloatArray
-
-    @property
-    def scaled(self) -> FloatArray:
-        return (self.logs - float(np.median(self.logs))) / self.sigma
-
-    def near(self, level: FloatArray | float) -> FloatArray:
-        return (((self.logs - level) / self.sigma) ** 2 / 2 < CAP).astype(np.float64)
-
-    def levels(self, place: int) -> tuple[float, float]:
-        """Medians of the nights before a step and from it on."""
-        before, after = self.logs[max(0, place - _BESIDE) : place], self.logs[place : place + _BESIDE]
-        # Ten times as fast as NumPy's for so few values.
-        return median(before.tolist()), median(after.tolist())
-
-
 def best_step(nights: IntArray, series: Cleaned, places: IntArray) -> Step:
     """Best step at one of several places, with its gain over no step.
 
@@ -188,16 +180,15 @@ def best_step(nights: IntArray, series: Cleaned, places: IntArray) -> Step:
         series: cleaned series of these nights.
         places: indices of nights, ascending, without the first.
     """
-    around = _Nights(logs=series.logs, sigma=series.sigma)
     middle = int(places[len(places) // 2])
     base, penalty = _drift(nights, int(nights[middle]))
     indices = np.arange(len(nights))
-    jumps = np.stack([(indices >= place) / around.sigma for place in places])[:, :, None]
-    starts = _starts(around, middle)
+    jumps = np.stack([(indices >= place) / series.sigma for place in places])[:, :, None]
+    starts = _starts(series, middle)
     by_place = np.stack(
-        [around.near(np.where(indices >= place, *reversed(around.levels(int(place))))) for place in places]
+        [series.near(np.where(indices >= place, *reversed(series.levels(int(place))))) for place in places]
     )
-    scaled, scaled_base = around.scaled, base / around.sigma[:, None]
+    scaled, scaled_base = series.scaled, base / series.sigma[:, None]
     without, with_step = np.inf, Step(gain=-np.inf, place=middle, effect=0.0)
     least = np.inf
     steep = np.array([_LEVEL_PRECISION, _STEEP_SLOPE_SD**-2])
@@ -224,11 +215,11 @@ def _drift(nights: IntArray, origin: int) -> tuple[FloatArray, FloatArray]:
     return np.column_stack([np.ones_like(days), days, *bends]), np.array(penalty)
 
 
-def _starts(around: _Nights, middle: int) -> FloatArray:
+def _starts(series: Cleaned, middle: int) -> FloatArray:
     """Nights of the first iteration for models without a step: all, or those near one of three levels."""
-    before, after = around.levels(middle)
-    near = [around.near(level) for level in (rolling_median(around.logs, 15), before, after)]
-    return np.stack([np.ones_like(around.logs), *near])
+    before, after = series.levels(middle)
+    near = [series.near(level) for level in (rolling_median(series.logs, 15), before, after)]
+    return np.stack([np.ones_like(series.logs), *near])
 
 
 def _repeated(columns: FloatArray, count: int) -> FloatArray:
