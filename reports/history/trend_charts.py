@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import pairwise
+from statistics import median
 
 import numpy as np
 
@@ -14,7 +16,6 @@ from reports.charts.specification import Axis, Event, Line, LineChart
 from reports.history import phrases
 from reports.history.database import date_of
 from reports.history.figures import METRICS, SECONDS, Metric, Subject
-from reports.history.step_test import FloatArray
 from reports.history.store import Night, Series
 from reports.history.verdict_text import figure_text, lasts, metric_title, series_name
 from reports.history.verdicts import NightVerdict, SeriesVerdict
@@ -58,45 +59,32 @@ def night_places(nights: Iterable[Night]) -> Mapping[int, NightPlace]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnNights:
-    """Nights of a series in a chart.
+class DrawnNight:
+    """Night of a series in a chart; its value is None where nights are missing."""
 
-    Attributes:
-        days: [n], days since a Monday.
-        values: [n], values of the nights.
-        names: [n], names of the nights.
-        is_after_gap: [n], true if nights are missing before this one.
-    """
-
-    days: FloatArray
-    values: FloatArray
-    names: tuple[str, ...]
-    is_after_gap: tuple[bool, ...]
+    day: float
+    name: str
+    value: float | None
 
 
-def newest_nights(places: Sequence[NightPlace], values: FloatArray, *, until: int) -> DrawnNights:
-    """Newest nights of a series.
+def newest_nights(places: Sequence[NightPlace], values: Sequence[float], *, until: int) -> list[DrawnNight]:
+    """Newest nights of a series, with a night without a value in each gap.
 
     Args:
         places: [n], oldest night first.
         values: [n], values of the nights.
     """
-    new = [index for index, place in enumerate(places) if place.day >= until - SHOWN_DAYS + 1]
-    days = np.array([places[index].day for index in new], dtype=np.float64)
-    return DrawnNights(
-        days=days,
-        values=values[new],
-        names=tuple(places[index].name for index in new),
-        is_after_gap=_after_gaps(np.floor(days)),
-    )
-
-
-def _after_gaps(days: FloatArray) -> tuple[bool, ...]:
-    intervals = np.diff(days)
-    between = intervals[intervals > 0]
+    first = until - SHOWN_DAYS + 1
+    new = [(p, value) for p, value in zip(places, values, strict=True) if p.day >= first]
+    intervals = [math.floor(p.day) - math.floor(before.day) for (before, _), (p, _) in pairwise(new)]
     # A weekly series has no gaps between its weeks.
-    usual = max(1.0, float(np.median(between))) if len(between) else 1.0
-    return (*([False] * min(len(days), 1)), *(intervals > _GAP * usual).tolist())
+    usual = max(1.0, median([days for days in intervals if days > 0] or [1]))
+    nights = []
+    for (place, value), days in zip(new, [0, *intervals], strict=False):
+        if days > _GAP * usual:
+            nights.append(DrawnNight(day=place.day - 1, name="", value=None))
+        nights.append(DrawnNight(day=place.day, name=place.name, value=value))
+    return nights
 
 
 MOST_LINES = 8
@@ -282,14 +270,14 @@ class PanelChart:
 
     chart: LineChart
     names: tuple[str, ...]
-    nights: tuple[DrawnNights, ...]
+    nights: tuple[list[DrawnNight], ...]
 
 
 def panel_chart(panel: Panel, *, until: int) -> PanelChart | None:
     """Chart of a panel's newest nights; None if no series has any."""
     nights = tuple(_relative_nights(series, until) for series in panel.series)
-    values = np.concatenate([night.values for night in nights])
-    if not len(values):
+    values = [night.value for of_series in nights for night in of_series if night.value is not None]
+    if not values:
         return None
     low = max(until - SHOWN_DAYS + 1, min(int(series.past.days[0]) for series in panel.series))
     chart = LineChart(
@@ -301,7 +289,10 @@ def panel_chart(panel: Panel, *, until: int) -> PanelChart | None:
                 key=series.key,
                 name=series.name,
                 color=color,
-                points=tuple((x, y) for x, y, _ in _points(of_series)),
+                points=tuple(
+                    (unix_day(night.day), None if night.value is None else round(night.value, _DECIMALS))
+                    for night in of_series
+                ),
                 tips=_tips(series, of_series),
             )
             for color, (series, of_series) in enumerate(zip(panel.series, nights, strict=True))
@@ -312,28 +303,19 @@ def panel_chart(panel: Panel, *, until: int) -> PanelChart | None:
     return PanelChart(chart=chart, names=tuple(series.name for series in panel.series), nights=nights)
 
 
-def _relative_nights(series: ShownSeries, until: int) -> DrawnNights:
+def _relative_nights(series: ShownSeries, until: int) -> list[DrawnNight]:
     places = [series.places[night] for night in series.past.nights.tolist()]
-    return newest_nights(places, series.past.values / series.verdict.level - 1, until=until)
+    values: list[float] = (series.past.values / series.verdict.level - 1).tolist()
+    return newest_nights(places, values, until=until)
 
 
-def _points(nights: DrawnNights) -> Iterator[tuple[float, float | None, str]]:
-    """Place, value and name of each night; the value of a gap is None."""
-    for day, value, name, is_after_gap in zip(
-        nights.days.tolist(), nights.values.tolist(), nights.names, nights.is_after_gap, strict=True
-    ):
-        if is_after_gap:
-            yield unix_day(day) - 1, None, ""
-        yield unix_day(day), round(value, _DECIMALS), name
-
-
-def _tips(series: ShownSeries, nights: DrawnNights) -> tuple[str, ...] | None:
+def _tips(series: ShownSeries, nights: Sequence[DrawnNight]) -> tuple[str, ...] | None:
     """Tips with names of nights if a date has several; otherwise None, as the axis shows dates."""
-    if nights.days.tolist() == np.unique(np.floor(nights.days)).tolist():
+    if all(night.day == math.floor(night.day) for night in nights):
         return None
+    values = ("no value" if night.value is None else f"{100 * night.value:+.1f} %" for night in nights)
     return tuple(
-        f"{series.name}: {'no value' if value is None else f'{100 * value:+.1f} %'} at {name}"
-        for _, value, name in _points(nights)
+        f"{series.name}: {value} at {night.name}" for value, night in zip(values, nights, strict=True)
     )
 
 
@@ -367,7 +349,7 @@ def _dates(low: int, until: int) -> Axis:
     )
 
 
-def _relative_change(values: FloatArray) -> Axis:
+def _relative_change(values: Sequence[float]) -> Axis:
     low, high = np.quantile(values, [_EDGE, 1 - _EDGE])
     low, high = min(float(low), -_LEAST_REACH), max(float(high), _LEAST_REACH)
     room = 0.1 * (high - low)

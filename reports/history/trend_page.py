@@ -56,8 +56,8 @@ def series_table(all_shown: Sequence[ShownSeries]) -> Table:
 def number_table(drawn: PanelChart) -> Table:
     """Values of a chart, the newest first."""
     by_night = [
-        dict(zip(zip(night.days.tolist(), night.names, strict=True), night.values.tolist(), strict=True))
-        for night in drawn.nights
+        {(night.day, night.name): night.value for night in nights if night.value is not None}
+        for nights in drawn.nights
     ]
     nights = sorted({night for values in by_night for night in values}, reverse=True)
     return table_of(

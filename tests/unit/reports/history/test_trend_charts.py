@@ -48,20 +48,18 @@ def places(*days: int) -> list[NightPlace]:
 
 def test_the_newest_nights_stay_as_they_are_and_older_ones_are_left_out() -> None:
     days = range(SHOWN_DAYS + 5, -1, -1)
-    values = np.arange(len(days), dtype=np.float64)
+    values = [float(number) for number in range(len(days))]
     nights = newest_nights(places(*days), values, until=UNTIL)
-    assert nights.days.tolist() == ago(*days)[-SHOWN_DAYS:].tolist()
-    assert nights.values.tolist() == values[-SHOWN_DAYS:].tolist()
-    assert not any(nights.is_after_gap)
+    assert [night.day for night in nights] == ago(*days)[-SHOWN_DAYS:].tolist()
+    assert [night.value for night in nights] == values[-SHOWN_DAYS:]
 
 
 def test_each_night_of_a_date_has_a_place_of_its_own() -> None:
     values = [1.0, 9.0, 2.0, 4.0, 3.0]
-    nights = newest_nights(places(1, 0, 0, 0, 0), np.array(values), until=UNTIL)
-    assert nights.values.tolist() == values
-    assert nights.days.tolist() == [UNTIL - 1, UNTIL, UNTIL + 0.25, UNTIL + 0.5, UNTIL + 0.75]
-    assert nights.names == tuple(f"night {number}" for number in range(5))
-    assert not any(nights.is_after_gap)
+    nights = newest_nights(places(1, 0, 0, 0, 0), values, until=UNTIL)
+    assert [night.value for night in nights] == values
+    assert [night.day for night in nights] == [UNTIL - 1, UNTIL, UNTIL + 0.25, UNTIL + 0.5, UNTIL + 0.75]
+    assert [night.name for night in nights] == [f"night {number}" for number in range(5)]
 
 
 @pytest.mark.parametrize(
@@ -79,5 +77,6 @@ def test_each_night_of_a_date_has_a_place_of_its_own() -> None:
 def test_a_gap_is_a_night_without_a_run_where_there_usually_is_one(
     days: tuple[int, ...], expected: list[bool]
 ) -> None:
-    nights = newest_nights(places(*days), np.ones(len(days)), until=UNTIL)
-    assert list(nights.is_after_gap) == expected
+    nights = newest_nights(places(*days), [1.0] * len(days), until=UNTIL)
+    with_value = [place for place, night in enumerate(nights) if night.value is not None]
+    assert [place > 0 and nights[place - 1].value is None for place in with_value] == expected
