@@ -22,7 +22,7 @@ from reports.recommendation.verdict import verdict
 from reports.repeat_files.files_of_rows import ShownSteps, StepReader, StepShares, row_with_files
 from reports.repeat_files.plans import lines_of_each
 from reports.rows.parts import Problem
-from reports.rows.report import BATCH_RULES, GOALS, BatchRule, Comparison, Goal, LeftOut, Report
+from reports.rows.report import BATCH_RULES, GOALS, Comparison, Goal, LeftOut, Report
 from reports.rows.row import Row
 from reports.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.statistics import Ratio, mean_of
@@ -211,7 +211,7 @@ def _comparison(
         workers=shape.workers,
         replicas=shape.replicas,
         batch_size=shape.batch_size or None,
-        batch_rule=_batch_rule([method.batch_rule for method in methods]),
+        batch_rule=next((rule for rule in BATCH_RULES if any(m.batch_rule == rule for m in methods)), None),
         link_requested_mbit=shape.link_mbit or None,
         link_measured_mbit=mean_of(links),
         precision=shape.precision or AS_WRITTEN,
@@ -248,10 +248,6 @@ def _goal(run: Run) -> Goal:
     section = run.experiment.get("compare")
     chosen = section.get("goal") if isinstance(section, Mapping) else None
     return next((goal for goal in GOALS if goal == chosen), "fastest")
-
-
-def _batch_rule(rules: Sequence[str]) -> BatchRule | None:
-    return next((rule for rule in BATCH_RULES if rule in rules), None)
 
 
 _NO_BASELINE = "baseline {name} has no result, nor has any other strategy: no ratios"

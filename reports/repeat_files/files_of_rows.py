@@ -20,19 +20,8 @@ N_LOG_LINES = 12
 _NAMED_WORKER = re.compile(r"\bworker (\d+)\b")
 
 
-def with_logs(
-    run: Run, records: Sequence[Record], problems: Sequence[Problem], left_out: list[LeftOut]
-) -> tuple[Problem, ...]:
-    """Problems of a case, each with the last lines of the log of its first repeat that has one.
-
-    Args:
-        left_out: list to which unusable logs are added.
-    """
-    by_repeat = {record.repeat: record for record in records}
-    return tuple(_with_log(run, problem, by_repeat, left_out) for problem in problems)
-
-
 def _with_log(run: Run, problem: Problem, by_repeat: dict[int, Record], left_out: list[LeftOut]) -> Problem:
+    """Problem with the last lines of the log of its first repeat that has one."""
     for record in (by_repeat[repeat] for repeat in problem.repeats):
         name = None
         try:
@@ -53,15 +42,6 @@ def _relevant_log(written: Sequence[str], message: str) -> str | None:
     return own if own in written else (written[-1] if written else None)
 
 
-def traces_of(run: Run, records: Sequence[Record]) -> tuple[TraceFile, ...]:
-    """Traced steps of a case with a file in the run folder."""
-    return tuple(
-        TraceFile(repeat=record.repeat, path=run.stored.name_of(record, TRACE))
-        for record in sorted(records, key=lambda record: record.repeat)
-        if run.stored.has_file(record, TRACE)
-    )
-
-
 def row_with_files(
     run: Run,
     row: Row,
@@ -77,10 +57,15 @@ def row_with_files(
         left_out: list to which unusable files are added.
         most_lines: maximum number of lines of its placement.
     """
+    by_repeat = {record.repeat: record for record in sorted(records, key=lambda record: record.repeat)}
     return replace(
         row,
-        problems=with_logs(run, records, row.problems, left_out),
-        traces=traces_of(run, records),
+        problems=tuple(_with_log(run, problem, by_repeat, left_out) for problem in row.problems),
+        traces=tuple(
+            TraceFile(repeat=repeat, path=run.stored.name_of(record, TRACE))
+            for repeat, record in by_repeat.items()
+            if run.stored.has_file(record, TRACE)
+        ),
         placement=placement_of(run, usable, left_out, most_lines=most_lines),
     )
 

@@ -358,9 +358,6 @@ class Curves:
     memory: tuple[WorkerMemory, ...] = ()
 
 
-NO_CURVES = Curves()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
     """Part of a run folder that the report could not use, and the reason.
@@ -419,7 +416,7 @@ class Comparison:
     notes: tuple[str, ...]
     replicas_on_gpus: tuple[int, ...] = ()
     other_baselines: Mapping[str, Mapping[str, Ratio]] = field(default_factory=dict)
-    curves: Curves = NO_CURVES
+    curves: Curves = Curves()
     note_values: tuple[Note, ...] = ()
 
     @property
