@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from harness.records.outcome import UNSTEADY_SHARE
 from harness.records.record import Record, Status
+from reports.recommendation.machine_notes import is_disturbed
 from reports.recommendation.phrases import often
 from reports.rows.report import Comparison, LeftOut, Trust, TrustLevel
 from reports.shapes import strategy_label
@@ -69,9 +70,10 @@ def _load(records: Sequence[Record]) -> Iterator[tuple[TrustLevel, str]]:
         if record.stability is not None and (share := record.stability.foreign_cpu) is not None
     ]
     most = f"{100 * max(shares, default=0.0):.0f} % of the workers' cores"
-    n_loaded = sum(share >= UNSTEADY_SHARE for share in shares)
-    if n_loaded:
-        yield "amber", f"other programs used up to {most} {often(n_loaded, len(shares))}"
+    unsteady = [share for share in shares if share >= UNSTEADY_SHARE]
+    if unsteady:
+        level: TrustLevel = "amber" if is_disturbed(unsteady, len(shares)) else "green"
+        yield level, f"other programs used up to {most} {often(len(unsteady), len(shares))}"
     elif shares:
         yield "green", f"other programs used at most {most}"
     else:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from harness.records.safe_text import printable, shortened
 from reports.marks import SYMBOLS, WORDS, legend_of
 from reports.quantities import MISSING, byte_count, count, digits, limits, link_rate, times
-from reports.recommendation.phrases import DISTURBANCES
+from reports.recommendation.phrases import is_disturbance
 from reports.rows.figure import Figure, figures_of
 from reports.rows.report import Comparison, FaultMatrix, LinkSensitivity, Note, Report, Scaling
 from reports.rows.row import Row
@@ -64,7 +64,7 @@ def _comparison(comparison: Comparison, *, with_table: bool, with_notes: bool) -
     yield _title(comparison.workload, comparison.shape, f"{n_repeats} repeat{'' if n_repeats == 1 else 's'}")
     notes = comparison.note_values if with_notes else comparison.warnings[:_MOST_WARNINGS]
     # Doubts about all figures come before the figures.
-    disturbances = [note for note in notes if note.kind in DISTURBANCES]
+    disturbances = list(filter(is_disturbance, notes))
     yield from _notes(disturbances, is_whole=with_notes)
     yield from _item(f"{comparison.verdict.label}  {comparison.verdict.claim}")
     if not with_table:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from harness.records.outcome import UNSTEADY_DRIFT, UNSTEADY_SHARE, Stability
+from harness.records.outcome import DISTURBED_SHARE, UNSTEADY_DRIFT, UNSTEADY_SHARE, Stability
 from harness.records.record import Record
 from reports.recommendation.phrases import note, often
 from reports.rows.report import Note
@@ -47,6 +48,15 @@ def stability_notes(cases: Mapping[str, list[Record]]) -> list[Note]:
     return [*notes, note("ratios-robust" if in_turn else "ratios-affected")]
 
 
+def is_disturbed(shares: Sequence[float], n_repeats: int) -> bool:
+    """Return True if others disturbed a comparison: one repeat, or more than half of them a little.
+
+    Args:
+        shares: shares taken by others in its unsteady repeats.
+    """
+    return max(shares, default=0.0) >= DISTURBED_SHARE or len(shares) > n_repeats / 2
+
+
 def _share_notes(known: Sequence[Stability]) -> Iterator[Note]:
     reasons = ", ".join(dict.fromkeys(reason for repeat in known for reason in repeat.gpu_slowdowns))
     for field, kind in _SHARES.items():
@@ -55,13 +65,14 @@ def _share_notes(known: Sequence[Stability]) -> Iterator[Note]:
             continue
         low, high = (f"{100 * share:.0f}" for share in (min(shares), max(shares)))
         most = max(repeat.foreign_cpu_most or 0.0 for repeat in known)
-        yield note(
+        load = note(
             kind,
             share=low if low == high else f"{low}\N{EN DASH}{high}",
             often=often(len(shares), len(known)),
             most=f", {100 * most:.0f} % at peak" if most else "",
             reasons=reasons,
         )
+        yield load if is_disturbed(shares, len(known)) else replace(load, severity="note")
 
 
 def _gpu_sharing_notes(known: Sequence[Stability]) -> Iterator[Note]:

@@ -189,9 +189,14 @@ def often(n: int, of: int) -> str:
     return "in all repeats" if n == of else f"in {n} of {of} repeats of all strategies"
 
 
+def is_disturbance(item: Note) -> bool:
+    """Return True for a warning that makes a headline provisional."""
+    return item.severity == "warning" and item.kind in DISTURBANCES
+
+
 def provisional(advice: Advice, notes: Sequence[Note]) -> Advice:
     """Mark the headline of a verdict on figures that other programs or shared cores disturbed."""
-    reasons = [DISTURBANCES[item.kind] for item in notes if item.kind in DISTURBANCES]
+    reasons = [DISTURBANCES[item.kind] for item in notes if is_disturbance(item)]
     if not reasons or advice.kind == "none":
         return advice
     label = PROVISIONAL.format(label=advice.label, reason=reasons[0])
@@ -221,7 +226,7 @@ def by_gravity(notes: Sequence[Note]) -> tuple[Note, ...]:
     ordered = sorted(notes, key=lambda item: _PLACES[item.kind])
     gravest: dict[str, Note] = {}
     for item in ordered:
-        if item.kind in SUBJECTS:
+        if item.severity == "warning":
             gravest.setdefault(SUBJECTS[item.kind], item)
     first = {id(item) for item in gravest.values()}
     return (*gravest.values(), *(item for item in ordered if id(item) not in first))

@@ -35,6 +35,15 @@ def test_other_programs_are_named_with_what_they_took() -> None:
 
 
 @pytest.mark.parametrize(
+    ("n_quiet", "share", "severity"),
+    [(3, 0.06, "note"), (1, 0.06, "note"), (0, 0.06, "warning"), (9, 0.2, "warning")],
+)
+def test_a_little_load_in_a_few_repeats_is_no_warning(n_quiet: int, share: float, severity: str) -> None:
+    notes = stability_notes(cases(*[QUIET] * n_quiet, replace(QUIET, foreign_cpu=share)))
+    assert notes[0].severity == severity
+
+
+@pytest.mark.parametrize(
     ("stability", "message"),
     [
         (replace(QUIET, stolen_cpu=0.3), "machine busy: other virtual machines used 30 %"),
