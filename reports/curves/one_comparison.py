@@ -94,7 +94,9 @@ def _curve(row: Row, records: Sequence[Record]) -> LossCurve | None:
     at_steps = _common_steps([steps for _, steps in known])
     if len(at_steps) < 2:
         return None
-    losses = np.stack([np.interp(at_steps, steps, _losses(record)) for record, steps in known])
+    losses = np.stack(
+        [np.interp(at_steps, steps, np.array(record.loss, dtype=np.float64)) for record, steps in known]
+    )
     low, high = (_rounded(limit(losses, axis=0)) for limit in (np.min, np.max))
     at_s = np.mean([_seconds_at(at_steps, record) for record, _ in known], axis=0)
     return LossCurve(
@@ -117,10 +119,6 @@ def _steps_of(record: Record) -> _Floats | None:
     # The harness rounds in the same way, counting from 0.
     steps: _Floats = np.linspace(0, span[1] - span[0], len(losses)).round() + span[0]
     return steps
-
-
-def _losses(record: Record) -> _Floats:
-    return np.asarray([np.nan if loss is None else loss for loss in record.loss or ()], dtype=np.float64)
 
 
 def _common_steps(steps: Sequence[_Floats]) -> _Floats:
