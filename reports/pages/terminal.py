@@ -69,9 +69,7 @@ def _comparison(comparison: Comparison, *, with_table: bool, with_notes: bool) -
     yield from _item(f"{comparison.verdict.label}  {comparison.verdict.claim}")
     if not with_table:
         return
-    # The speed limit is no competitor: it comes last, although it is the fastest.
-    rows = sorted(comparison.rows, key=lambda row: (row.mark.kind == "control", not row.mark.proven))
-    cells = [_cells(row, rows) for row in rows if row.status == "ok"]
+    cells = [_cells(row, comparison.rows) for row in comparison.rows if row.status == "ok"]
     if cells:
         against = f"vs {comparison.baseline}" if comparison.baseline else "ratio"
         headings = (figure.terminal for figure in _FIGURES)
