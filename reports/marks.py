@@ -30,8 +30,8 @@ FORMS: dict[MarkKind, MarkForm] = {
     "beyond-bound": MarkForm("✗", "beyond the compressor's bound", "red"),
     "undecidable": MarkForm("?", "undecidable", "grey"),
     "not-checked": MarkForm(MISSING, "not checked", "grey"),
-    "statistical": MarkForm(MISSING, "not compared", "purple"),
-    "control": MarkForm(MISSING, "control", "grey", is_outlined=True),
+    "statistical": MarkForm(MISSING, "compared by loss only", "purple"),
+    "control": MarkForm(MISSING, "no communication", "grey", is_outlined=True),
     "twin": MarkForm(MISSING, "A/A copy", "grey", is_outlined=True),
 }
 SYMBOLS = {kind: form.symbol for kind, form in FORMS.items()}

@@ -302,7 +302,7 @@ def _notes(shape: ClusterShape, *, pinned: bool, exposure: str | None) -> list[s
     if not pinned:
         n_available = len(os.sched_getaffinity(0))
         n_wanted = shape.workers * shape.cores_per_worker
-        notes.append(f"workers share cores: {n_wanted} asked for, {n_available} available")
+        notes.append(f"workers share cores: {n_wanted} cores wanted, {n_available} available")
     if exposure is not None:
         notes.append(exposed_line(exposure))
     return notes

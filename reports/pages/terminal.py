@@ -31,8 +31,6 @@ _MOST_SIZES, _MOST_LINES = 5, 12
 _NO_BREAK = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
 _USUAL = ("1 replica", "1 replica each", "local provider")
 """Parts of a shape that a reader takes for granted."""
-_WHY_UNRANKED = {"control": "speed limit, not ranked"}
-"""Kind of a mark → the reason why its row has no rank, where that is not the mark's own words."""
 _FIGURES = tuple(figure for figure in figures_of(Row).values() if figure.terminal)
 
 
@@ -132,10 +130,9 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, name: int) 
 
 def _cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
     is_shared = sum(other.rank == row.rank for other in rows) > 1
-    why_unranked = _WHY_UNRANKED.get(row.mark.kind, WORDS[row.mark.kind])
     return (
         MISSING if row.rank is None else f"{row.rank}{'=' if is_shared else ' '}",
-        row.strategy if row.mark.proven else f"{row.strategy} ({why_unranked})",
+        row.strategy if row.mark.proven else f"{row.strategy} ({WORDS[row.mark.kind]})",
         times(1.0 if row.is_baseline else row.ratio.value if row.ratio else None),
         "baseline" if row.is_baseline else limits(row.ratio.interval) or MISSING if row.ratio else MISSING,
         _rounded(row.rate),
@@ -275,7 +272,7 @@ def _sweep(headings: Mapping[T, str], lines: Sequence[tuple[str, Mapping[T, str]
 def _legend(comparisons: Sequence[Comparison]) -> Iterator[str]:
     rows = chain.from_iterable(comparison.rows for comparison in comparisons)
     if marks := legend_of({row.mark.kind for row in rows if row.status == "ok"}):
-        yield f"correct: {marks}"
+        yield f"sent/step: by all workers; correct: {marks}"
 
 
 def _left_out(report: Report, comparisons: Sequence[Comparison], folder: str) -> Iterator[str]:
@@ -287,4 +284,6 @@ def _left_out(report: Report, comparisons: Sequence[Comparison], folder: str) ->
         for comparison in comparisons
     )
     if n_more:
-        yield f"{n_more} more note{'' if n_more == 1 else 's'}: stratbench report {folder} --notes"
+        n_warnings = sum(len(comparison.warnings[_MOST_WARNINGS:]) for comparison in comparisons)
+        which = f", {n_warnings} of them warnings" if n_warnings else ", no warning"
+        yield f"{n_more} more note{'' if n_more == 1 else 's'}{which}: stratbench report {folder} --notes"

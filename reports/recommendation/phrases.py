@@ -21,7 +21,9 @@ LABELS: Mapping[VerdictKind, str] = {
 FASTEST: Final = "{leader}, {ratios}"
 NEXT: Final = "the next, {name}"
 TIED: Final = "{names} are tied: {ratio}; {decides}"
-NO_INTERVAL: Final = "{leader} leads, {ratio}; at least {least} repeats are needed: --repeats {least}"
+NO_INTERVAL: Final = (
+    "{leader} leads, {ratio}; at least {least} repeats are needed: rerun with --repeats {least}"
+)
 ONLY_ONE: Final = "only {leader} was measured and checked correct"
 NO_CANDIDATE: Final = "no strategy was measured and checked correct"
 UNDER_FAULTS: Final = "strategies are not ranked under faults; compare {metrics}"
@@ -30,7 +32,7 @@ UNDER_FAULTS_UNMEASURED: Final = (
 )
 
 # What would decide a tie.
-REPEATS_TO_DECIDE: Final = "about {n} repeats would decide: --repeats {n}"
+REPEATS_TO_DECIDE: Final = "about {n} repeats would decide: rerun with --repeats {n}"
 TOO_MANY_TO_DECIDE: Final = "more than {n} repeats would be needed to decide"
 TOO_FEW_REPEATS: Final = f"too few repeats of {{names}}, at least {MIN_REPEATS_INTERVAL} are needed"
 
@@ -199,7 +201,7 @@ def provisional(advice: Advice, notes: Sequence[Note]) -> Advice:
     reasons = [DISTURBANCES[item.kind] for item in notes if is_disturbance(item)]
     if not reasons or advice.kind == "none":
         return advice
-    label = PROVISIONAL.format(label=advice.label, reason=reasons[0])
+    label = PROVISIONAL.format(label=advice.label, reason=", ".join(dict.fromkeys(reasons)))
     return replace(advice, headline=f"{label}: {advice.claim}")
 
 

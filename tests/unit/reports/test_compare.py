@@ -123,7 +123,7 @@ def test_what_only_some_repeats_say_is_counted(tmp_path: Path) -> None:
 
 
 def test_the_gravest_warnings_come_first_and_concern_different_subjects(compare: Compare) -> None:
-    shared = "workers share cores: 4 asked for, 2 available"
+    shared = "workers share cores: 4 cores wanted, 2 available"
     retransmits = "more than 1% TCP retransmits between workers"
     notes, advice = (shared, retransmits), ("choose all-reduce",)
     comparison = compare([change(ALONE, notes=notes), change(PS, notes=notes, warnings=advice)])
@@ -178,7 +178,7 @@ def test_the_control_never_wins_and_says_why(compare: Compare) -> None:
     comparison = compare([ALONE, CONTROL, REDUCE])
     assert row(comparison, "none").rank is None
     assert row(comparison, "none").mark.kind == "control"
-    assert "none (control)" in " ".join(comparison.verdict.details)
+    assert "none (no communication)" in " ".join(comparison.verdict.details)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_the_control_never_wins_and_says_why(compare: Compare) -> None:
     [
         ({"equivalent": False}, "not-equivalent", "not equivalent"),
         ({"equivalent": None}, "not-checked", "not checked"),
-        ({"equivalent": None, "class_": "statistical"}, "statistical", "not compared"),
+        ({"equivalent": None, "class_": "statistical"}, "statistical", "compared by loss only"),
     ],
 )
 def test_unproven_strategies_cannot_win(

@@ -32,7 +32,7 @@ def test_a_legend_explains_the_symbols_of_its_marks() -> None:
     assert set(FORMS) == set(get_args(MarkKind))
     assert all(f"{form.symbol} " in legend_of(FORMS) for form in FORMS.values())
     legend = legend_of({"equivalent", "reference", "control", "twin"})
-    assert legend == "✓ equivalent to one device, – control or A/A copy"
+    assert legend == "✓ equivalent to one device, – no communication or A/A copy"
 
 
 def test_charts_draw_the_symbols_of_the_table() -> None:
@@ -51,7 +51,7 @@ def test_a_row_without_a_rank_has_a_reason_and_the_speed_limit_is_last(
         "single": "",
         "unchecked": "not checked",
         "wrong": "not equivalent",
-        "none": "control",
+        "none": "no communication",
         "ps": "failed",
     }
     assert [row.strategy for row in rows if row.status == "ok"][-1] == "none"
@@ -78,6 +78,6 @@ def test_reasons_are_in_the_rows_of_markdown(tmp_path: Path) -> None:
     text = reports.render([write_run(tmp_path / "run", CASES)], "md")
     for name, cells in (
         ("wrong", "– (not equivalent) | ✗ not equivalent"),
-        ("none", "– (control) | – control"),
+        ("none", "– (no communication) | – no communication"),
     ):
         assert f"| {name} | {cells} |" in text

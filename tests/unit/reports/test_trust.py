@@ -46,7 +46,7 @@ def test_load_is_amber_and_grey_if_unknown(
 
 
 def test_shared_cores_are_amber(tmp_path: Path) -> None:
-    shared = replace(PS, notes=("workers share cores: 4 asked for, 2 available",))
+    shared = replace(PS, notes=("workers share cores: 4 cores wanted, 2 available",))
     assert light(tmp_path / "run", shared).reason.startswith("workers shared cores; ")
 
 

@@ -31,9 +31,9 @@ def test_a_result_is_a_headline_and_one_table(tmp_path: Path) -> None:
     assert headline.startswith("  WINNER  all-reduce, ")
     assert " ".join(columns.split()) == "rank strategy vs single 95 % CI ex/s step sent/step correct"
     assert [row.split()[:2] for row in rows[:3]] == [["1", "all-reduce"], ["2", "ps"], ["3", "single"]]
-    assert "none (speed limit, not ranked)" in rows[3]
-    assert legend == "correct: ✓ equivalent to one device, – control"
-    assert more == "1 more note: stratbench report RUN --notes"
+    assert "none (no communication)" in rows[3]
+    assert legend == "sent/step: by all workers; correct: ✓ equivalent to one device, – no communication"
+    assert more == "1 more note, no warning: stratbench report RUN --notes"
 
 
 def test_tied_strategies_share_a_rank(tmp_path: Path) -> None:
@@ -43,7 +43,10 @@ def test_tied_strategies_share_a_rank(tmp_path: Path) -> None:
 
 
 def test_at_most_two_warnings_are_shown_and_all_notes_on_request(tmp_path: Path) -> None:
-    notes = ("workers share cores: 4 asked for, 2 available", "more than 1% TCP retransmits between workers")
+    notes = (
+        "workers share cores: 4 cores wanted, 2 available",
+        "more than 1% TCP retransmits between workers",
+    )
     cases = [replace(case, notes=notes, warnings=("choose ps",)) for case in (ALONE, REDUCE)]
     short = text_of(tmp_path / "short", cases)
     lines = [line for line in short.splitlines() if line.startswith("  ! ")]

@@ -105,7 +105,7 @@ def test_one_repeat_is_no_certain_answer(compare: Compare) -> None:
     assert fastest.text == f"Fastest: {advice.claim}"
     assert re.fullmatch(
         r"NOT ENOUGH REPEATS: all-reduce leads, [\d.]+× single \(no CI, n = 1\); "
-        r"at least 3 repeats are needed: --repeats 3",
+        r"at least 3 repeats are needed: rerun with --repeats 3",
         advice.headline,
     )
     assert not fastest.certain
@@ -379,7 +379,7 @@ def test_what_repeats_differ_by_on_other_cores_is_no_spread_to_be_waited_for() -
 @pytest.mark.parametrize(
     ("p50_s", "words"),
     [
-        (0.0095, r"about (\d+) repeats would decide: --repeats \1"),
+        (0.0095, r"about (\d+) repeats would decide: rerun with --repeats \1"),
         (0.01, r"more than 100 repeats would be needed to decide"),
     ],
 )
