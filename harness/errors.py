@@ -76,9 +76,10 @@ class CaseError(HarnessError):
     """Failure of one case; the run goes on, and the case's record has this error.
 
     Args:
-        kind: kebab-case type of the failure (`worker-died`, `nan-loss`, …).
+        kind: kebab-case type of the failure (`worker-died`, `non-finite-loss`, …).
         message: one line.
-        stage: stage that failed (`provision`, `capture`, `plan`, `transform`, `run`, `collect`).
+        stage: stage that failed (`provision`, `load`, `capture`, `plan`, `transform`, `input`, `restore`,
+            `check`, `verify`, `run`, `checkpoint`, `evaluate`, `collect`).
     """
 
     exit_status: ClassVar[int] = EXIT_CASE

@@ -257,6 +257,7 @@ def verify(request: VerifyRequest) -> Verified:
             verification = (
                 verify_on_workers(opened, n_steps) if on_workers else _verify_graph(opened, request, dtype)
             )
+        draws = opened.capture.facts.draws and verification.is_held_to_the_reference
         return Verified(
             plan=opened.plan,
             steps=n_steps,
@@ -266,7 +267,7 @@ def verify(request: VerifyRequest) -> Verified:
             verification=replace(
                 verification,
                 capture=opened.capture.facts.verdict,
-                notes=(*verification.notes, *([RANDOM_NOTE] if opened.capture.facts.draws else [])),
+                notes=(*verification.notes, *([RANDOM_NOTE] if draws else [])),
             ),
         )
 

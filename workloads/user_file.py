@@ -78,8 +78,7 @@ class Maker:
         return f"{self.path}:{self.name}"
 
     def _maker_in(self, module: ModuleType) -> Callable[..., object]:
-        maker = getattr(module, self.name, None)
-        if maker is None:
+        if not hasattr(module, self.name):
             own = [
                 other
                 for other, value in vars(module).items()
@@ -92,10 +91,12 @@ class Maker:
                 f"{did_you_mean(self.name, own)}"
             )
             raise WorkloadError(message, field="name")
+        maker = getattr(module, self.name)
         if not _is_maker(maker):
+            received = "None" if maker is None else quote(maker)
             message = (
                 f"{self.kind.name} file {self.path}: {self.name} must be a class or function that makes a"
-                f" {self.kind.name}, got {quote(maker)}; return it from a function"
+                f" {self.kind.name}, got {received}; return it from a function"
             )
             raise WorkloadError(message, field="name")
         return maker  # type: ignore[no-any-return]

@@ -28,6 +28,7 @@ from harness.run.worker_figures import (
     update_notes,
     variable_bytes,
 )
+from harness.verification.captures import OWN_LOOP
 from harness.verification.checks import checked
 from harness.worker.jobs.batches import open_pipeline
 from harness.worker.jobs.training import Opened
@@ -271,7 +272,7 @@ class OpenCase:
 
     def _observer(self, measurement: Measurement) -> ObserverEffect:
         if self.repeat.case.chosen.strategy.runner == "coordinator":
-            return ObserverEffect(why_none="TensorFlow's coordinator makes steps in a way of its own")
+            return ObserverEffect(why_none=f"steps are run by {OWN_LOOP}")
         return observer_effect(
             self._processes,
             measurement.steps,
@@ -286,7 +287,7 @@ class OpenCase:
         if observer is not None and observer.failed:
             return Traced(note="no traced step: its processes failed before it, in windows of --observer")
         if case.chosen.strategy.runner_on(case.shape.hardware) != "graph":
-            return Traced(note="no traced step: TensorFlow runs this strategy in a way of its own")
+            return Traced(note=f"no traced step: steps are run by {OWN_LOOP}")
         title = f"{case.workload_name} {case.strategy}"
         return traced(
             self._processes,

@@ -39,6 +39,7 @@ Subject = TypeVar("Subject", Topology, Plan)
 
 CAPTURE_CHECK_STEPS = 2
 """Steps of the check of captures: the first fills slots, the second reads them."""
+OWN_LOOP = "TensorFlow's own training loop, which stratbench cannot rewrite"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,16 +345,13 @@ def certain_refusal(case: Case) -> str | None:
     """Reason why no worker can run a case, if known before its capture."""
     strategy, device = case.chosen.strategy, case.shape.hardware
     if case.scenario.faults and strategy.runner_on(device) != "graph":
-        return "faults are put into graphs of sessions, got steps that TensorFlow runs in a way of its own"
+        return f"faults are put into graphs of sessions, got {OWN_LOOP}"
     if case.computation.xla and strategy.lacks(device) is None and strategy.runner_on(device) != "graph":
-        return (
-            "must run as a graph of a session for measure.xla, got steps that TensorFlow runs in a way of "
-            "its own; compare it without xla"
-        )
+        return f"must run as a graph of a session for measure.xla, got {OWN_LOOP}; compare it without xla"
     refusal = rule_refusal(case) or strategy.refuses_to_run(device, case.shape.workers)
     if refusal is not None or case.chosen.edited is not None:
         return refusal
-    # The batch is not known yet: one that all replicas share evenly is refused least.
+    # The batch is not known yet: assume one example per replica, so that divisibility rules pass.
     n_replicas = case.shape.workers * case.shape.replicas_per_worker
     return refusal_of(strategy, case.chosen.params, _shape_with_batch(case, n_replicas))
 

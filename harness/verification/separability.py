@@ -155,9 +155,18 @@ LEAST_TOLERANCE = 1e-9
 LARGEST_TOLERANCE = 1e-5
 """Largest rounding noise that cannot hide a coupling, the mildest of which was measured as 4.7e-5."""
 
-_COUPLED = (
-    "examples of a batch depend on each other, as in contrastive losses, batch statistics and weighted "
-    "means: train on one replica, or accept the mean over shards"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayOut:
+    """Cause of a difference between shards and the whole batch, and its remedy."""
+
+    cause: str
+    remedy: str
+
+
+_COUPLED = WayOut(
+    cause="its examples interact, as in contrastive losses",
+    remedy="train on one replica, or accept this",
 )
 _UNKNOWN = "shards could not be compared with the whole batch"
 
@@ -213,7 +222,7 @@ def judge(
     declared: Differences,
     noise: Noise,
     otherwise: Callable[[], Differences],
-    ways_out: Mapping[str, Callable[[], Differences]],
+    ways_out: Mapping[WayOut, Callable[[], Differences]],
     *,
     reduction: Reduction,
     n_shards: int,
@@ -223,7 +232,7 @@ def judge(
     Args:
         declared: differences from the whole batch if shards are combined by `reduction`.
         otherwise: differences if shards are combined in the other way.
-        ways_out: instruction for the user → function that returns the remaining differences.
+        ways_out: cause and remedy → function that returns the remaining differences.
         reduction: declared rule by which the loss combines the examples' losses.
     Raises:
         UsageError: the loss follows the other rule.
@@ -233,8 +242,8 @@ def judge(
         return _separable(declared, reduction, n_shards) if agrees else _hidden(declared, n_shards)
     if noise.explains(otherwise()):
         raise UsageError(_misdeclared(reduction, n_shards), field="train_step")
-    way_out = next((text for text, left in ways_out.items() if noise.explains(left())), None)
-    return _coupled(declared, reduction, n_shards, way_out)
+    way_out = next((way for way, left in ways_out.items() if noise.explains(left())), _COUPLED)
+    return _coupled(declared, n_shards, way_out)
 
 
 def unknown(reason: str) -> Separability:
@@ -281,32 +290,31 @@ def _hidden(differences: Differences, n_shards: int) -> Separability:
     return _of(
         differences,
         separable=None,
-        explanation=f"{_UNKNOWN}: the gradient of {name} differs by {difference:.1e} between it and its "
-        f"{n_shards} shards, and rounding alone can cause that",
+        explanation=f"{_UNKNOWN}: the gradient of {name} differs {_by(difference)} between the whole batch "
+        f"and its {n_shards} shards, and rounding alone can cause that",
     )
 
 
-def _coupled(
-    differences: Differences, reduction: Reduction, n_shards: int, way_out: str | None
-) -> Separability:
+def _coupled(differences: Differences, n_shards: int, way_out: WayOut) -> Separability:
     name, difference = _worst(differences.gradients)
     state, of_state = _worst(differences.state)
+    cause, remedy = way_out.cause, way_out.remedy
+    figures = f"gradient of {name} differs {_by(difference)}, loss {_by(differences.loss)}"
     if max(differences.loss, difference) <= LEAST_TOLERANCE:
-        return _of(
-            differences,
-            separable=False,
-            explanation=f"loss and gradients of {n_shards} shards are those of the whole batch, but forward "
-            f"state {state}, which the step reads, differs by {of_state:.2g}, because each shard changes it "
-            "(a counter of steps, for example); change it by the number of examples, or in the update",
-        )
-    beside = f", forward state {state} by {of_state:.2g}" if of_state > LEAST_TOLERANCE else ""
+        cause = f"each changes forward state {state}, which the step reads"
+        # Whole numbers that differ do so infinitely.
+        figures = f"it differs {_by(of_state)}" if isfinite(of_state) else "a counter, for example"
+        remedy = "change it by the number of examples, or in the update"
     return _of(
         differences,
         separable=False,
-        explanation=f"strategies train on the {reduction} over {n_shards} shards; on the whole batch the "
-        f"gradient of {name} differs by {difference:.2g} of its size, the loss by {differences.loss:.2g}"
-        f"{beside}; {way_out or _COUPLED}",
+        explanation=f"{n_shards} shards train differently from the whole batch "
+        f"({cause}: {figures}); {remedy}",
     )
+
+
+def _by(difference: float) -> str:
+    return f"by {100 * difference:.2g} %" if isfinite(difference) else "infinitely"
 
 
 def _of(differences: Differences, *, separable: bool | None, explanation: str) -> Separability:

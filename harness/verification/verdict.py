@@ -121,7 +121,7 @@ class Verdict:
 
     @property
     def by_error(self) -> list[VariableVerdict]:
-        """Decidable variables, the one that uses most of its tolerance first, or else has the largest."""
+        """Decidable variables by share of tolerance used, then by tolerance, largest first."""
         decidable = [v for v in self.variables if v.decidable]
         return sorted(decidable, key=lambda v: (v.use_of_tolerance, v.limits.tolerance), reverse=True)
 
@@ -149,7 +149,8 @@ class Verdict:
         if gradient is not None and gradient.wrong:
             return (
                 f"the norm of the first gradient of {gradient.name} is off by "
-                f"{_error(gradient.error, gradient.limits)}, which its update hides, as one that clips does"
+                f"{_error(gradient.error, gradient.limits)}; gradient clipping or a sign update hides this "
+                "in the weights"
             )
         lacking = self._too_little()
         if not lacking:

@@ -27,7 +27,7 @@ class CaptureVerdict:
         explanation: a sentence with the reason and the remedy; it ends with the parts that were not compared.
         worst: variable nearest to its tolerance; None without any.
         max_error, tolerance: figures of that variable.
-        not_compared: names of variables that were not compared.
+        not_compared: names of variables, or the loss, that were not compared.
     """
 
     equal: bool | None
@@ -48,7 +48,7 @@ def judge_capture(
         captured: variables and losses of the captured step, without noise floors.
         users: variables and losses of the user's step; losses are None if they cannot be compared.
         rounded: measures the effect of rounding on the captured step; called only if it matters.
-        not_compared: names of variables that were left out.
+        not_compared: names of variables that were left out, or of the loss.
     """
     verdict = _exact_decide(captured.judge(users))
     if verdict.equivalent is not True:

@@ -109,7 +109,8 @@ def body_of(step: CapturableStep | Callable[[object], tf.Tensor]) -> Body:
     if python_function is None:
         if inspect.isroutine(step):
             raise CaptureError(
-                f"train step: {step.__name__} is a plain function; decorate it with @tf.function"
+                f"train step: must be a tf.function, got the plain function {step.__name__}; decorate it "
+                "with @tf.function"
             )
         raise CaptureError(
             "train step: must be a TrainStep, a compiled Keras model or a tf.function, got "

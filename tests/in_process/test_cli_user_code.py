@@ -154,7 +154,7 @@ def mine(method: str, *lines: str) -> str:
                 "net = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])",
                 "return net",
             ),
-            r"model 'sequential' is not compiled; call its compile\(optimizer=…, loss=…\) first",
+            r"mine\.py:Mine: model 'sequential' is not compiled; call its compile\(optimizer=…, loss=…\)",
         ),
         (
             "def Mine(): return keras.Sequential([keras.layers.Dense(1)])",
@@ -174,7 +174,7 @@ def mine(method: str, *lines: str) -> str:
         ),
         (
             "def Mine():\n    def by_hand(batch): ...\n    return by_hand, Good().dataset(0).batch(4)",
-            "train step: by_hand is a plain function; decorate it with @tf.function",
+            "train step: must be a tf.function, got the plain function by_hand; decorate it with",
         ),
         (
             "def Mine(): return keras.Sequential([]), Good().dataset(0).map(lambda row: (row, 1.0))",

@@ -176,7 +176,7 @@ def measured(
     from harness import pipeline
 
     outcome = pipeline.run(spec, options_of_run)
-    # Not before: a user's mistake costs one line.
+    # Warn only after success: a user's mistake prints nothing else.
     for note in spec.notes:
         output.warn(note)
     return Answer(

@@ -23,6 +23,7 @@ from harness.verification.verdict import named
 if TYPE_CHECKING:
     from harness.planned_target import Verified
     from harness.verification.reference import ComparedResult
+    from harness.verification.verdict import VariableVerdict
     from harness.verification.verification import Verification
 
 EXAMPLE = "stratbench verify digits-mlp --strategy all-reduce --workers 2"
@@ -91,7 +92,7 @@ def verify(
 
     verified = pipeline.verify(request)
     if exposure is not None:
-        # Imported only now, because a user's mistake costs one line.
+        # Warn only after success: a user's mistake prints nothing else.
         output.warn(exposed_line(exposure))
     return Answer(
         document=verify_document(verified),
@@ -100,10 +101,11 @@ def verify(
     )
 
 
+_REFERENCE = "a single-device run on the same shards"
 _EMULATED = "TPU cores were emulated on processors: this checks the program, not a TPU"
 _TWO_QUESTIONS = (
-    "the first line compares the strategy with one device on the same shards, NOT SEPARABLE the shards "
-    "with the whole batch: even a correct strategy trains differently with another number of replicas"
+    "EQUIVALENT compares the strategy with one device on the same shards. NOT SEPARABLE compares shards with "
+    "the whole batch: training depends on the number of replicas."
 )
 
 
@@ -150,8 +152,8 @@ def _notes(verified: Verified) -> Iterator[str]:
 
 
 def _show_variables(verification: Verification) -> None:
-    """Variables closest to their tolerance; without tolerances, those with the largest differences."""
-    everything = verification.verdict.variables
+    """Variables closest to their tolerance; without tolerances, weights with the largest differences."""
+    everything: Sequence[VariableVerdict] = verification.verdict.variables
     figures, title, variables = (
         ["update error", "tolerance", "noise floor"],
         "closest to their tolerance",
@@ -159,6 +161,8 @@ def _show_variables(verification: Verification) -> None:
     )
     if not verification.is_held_to_the_reference:
         figures, title = figures[:1], "largest differences from the exact reference"
+        # Another number of updates says nothing about weights.
+        everything = _trainables(verification)
         variables = sorted(everything, key=lambda v: v.update_error, reverse=True)
     if not variables:
         return
@@ -210,31 +214,39 @@ def _verdict(verified: Verified, target: Target) -> str:
         f"{_word(verification)}: {strategy} ({plan.strategy_class}) on {workload}, "
         f"{len(plan.replicas_per_task)} workers x {plan.replicas_per_task[0]} replicas"
     )
-    parts = (_comparison(verification), verification.reason or _worst(verification))
+    parts = (_comparison(verification), verification.reason or _closest(verification))
     return f"{subject}: after {verified.steps} steps in {verified.dtype}, {'; '.join(filter(None, parts))}"
 
 
-def _comparison(verification: Verification) -> str:
-    """Variables that equal those of the reference, or differ."""
-    variables, reference = verification.verdict.variables, "those of a single-device run on the same shards"
+def _comparison(verification: Verification) -> str | None:
+    """Variables that equal those of the reference, or differ; None if the reason is another one."""
+    if verification.is_captured_wrong:
+        return None
     if verification.bound is not None and verification.bound.within:
         return "no gradient lost more than its compressor's bound in a step, and all else equals one device"
     if verification.bound is not None:
         return "losses of compressed gradients are compared with bounds, all else with one device"
     if not verification.is_held_to_the_reference:
-        errors = [v.update_error for v in variables if v.kind == "trainable"]
-        largest = output.number(max(errors, default=0.0))
-        return f"weights are off from {reference} by up to {largest} of their update"
-    n = len(variables)
+        largest = output.number(max((v.update_error for v in _trainables(verification)), default=0.0))
+        return f"weights are off from those of {_REFERENCE} by up to {largest} of their update"
+    variables = verification.verdict.variables
+    n_wrong = sum(v.wrong for v in variables)
     if verification.equivalent:
-        n_equal = n - len(verification.undecidable)
-        count, verb = f"all {n}" if n_equal == n else f"{n_equal} of {n}", "equal"
+        counted, verbs = len(variables) - len(verification.undecidable), ("equals", "equal")
+    elif n_wrong:
+        counted, verbs = n_wrong, ("differs from", "differ from")
     else:
-        count, verb = f"{sum(v.wrong for v in variables)} of {n}", "differ from"
-    return f"{count} variables (weights, optimizer slots, state) {verb} {reference}"
+        return None
+    count = f"all {counted}" if counted == len(variables) > 1 else f"{counted} of {len(variables)}"
+    noun, those = ("variable", "that") if len(variables) == 1 else ("variables", "those")
+    return f"{count} {noun} (weights, optimizer slots, state) {verbs[counted != 1]} {those} of {_REFERENCE}"
 
 
-def _worst(verification: Verification) -> str | None:
+def _trainables(verification: Verification) -> list[VariableVerdict]:
+    return [v for v in verification.verdict.variables if v.kind == "trainable"]
+
+
+def _closest(verification: Verification) -> str | None:
     """Error that uses most of its tolerance or bound."""
     if verification.bound is not None:
         loss = verification.bound.worst
@@ -247,10 +259,12 @@ def _worst(verification: Verification) -> str | None:
     if nearest is None or not verification.is_held_to_the_reference:
         return None
     error, tolerance = output.number(nearest.update_error), output.number(nearest.limits.tolerance)
-    return f"largest error {error}, tolerance {tolerance} (relative to the update of {nearest.name})"
+    return f"closest to its tolerance: {error} of {tolerance} ({nearest.name}, relative to its update)"
 
 
 def _word(verification: Verification) -> str:
+    if verification.is_captured_wrong:
+        return "NOT CAPTURED AS WRITTEN"
     if verification.strategy_class == "statistical":
         return "NOT JUDGED, trains differently by design"
     if verification.bound is not None:

@@ -192,7 +192,7 @@ def _build(case: Case, workload: "Workload", structure: object, seed: int) -> _B
     from workloads.keras_step import step_of
 
     keras.utils.set_random_seed(seed)
-    with users_errors(workload, "making the step"):
+    with users_errors(workload, "making the step", field=case.workload_name):
         built = step_of(workload, structure)
     step = step_in_precision(built.step, case.computation.precision, case.workload_name)
     own = step if built.model is None or step is not built.step else built.model

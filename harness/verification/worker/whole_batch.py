@@ -16,6 +16,7 @@ from harness.verification.separability import (
     Noise,
     Separability,
     Totals,
+    WayOut,
     judge,
     part_of_draw,
     unknown,
@@ -141,10 +142,10 @@ def forward_results(step: TrainGraph) -> list[str]:
 
 _FEW = 2
 _SHUFFLE = "RandomShuffle"
-_SHARE_STATISTICS = "the strategy's parameter sync_batch_norm=true makes both agree: shards share statistics"
-_TAKE_THE_MEAN = (
-    "the loss adds a sum over examples to terms that each shard counts again, such as a regularisation: take "
-    "the mean over the examples instead of the sum"
+_SHARE_STATISTICS = WayOut(cause="batch normalisation", remedy="sync_batch_norm=true makes both agree")
+_TAKE_THE_MEAN = WayOut(
+    cause="each shard counts terms such as a regularisation again",
+    remedy="take the mean over examples instead of the sum",
 )
 
 
@@ -263,7 +264,7 @@ class _Comparison:
     def separability(self) -> Separability:
         reduction, topology = self.passes.reduction, self.passes.topology
         declared = self._of_shards(reduction, self.shared)
-        ways_out: dict[str, Callable[[], Differences]] = {}
+        ways_out: dict[WayOut, Callable[[], Differences]] = {}
         step = self.passes.step
         refused = topology.micro_batches > 1 or step.own_statistics
         if len(self.shared) < len(self.statistics) and not refused:

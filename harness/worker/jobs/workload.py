@@ -52,8 +52,12 @@ def workload_anew(case: Case, seed: int) -> "tuple[Workload, object]":
 
 
 @contextmanager
-def users_errors(workload: "Workload", attempt: str) -> Iterator[None]:
-    """Turn any exception of a user's code, exits and interrupts included, into one line with its location."""
+def users_errors(workload: "Workload", attempt: str, *, field: str = "workload") -> Iterator[None]:
+    """Turn any exception of a user's code, exits and interrupts included, into one line with its location.
+
+    Args:
+        field: beginning of a message without a location.
+    """
     from workloads.protocol import WorkloadError
     from workloads.user_file import describe_failure
 
@@ -62,7 +66,7 @@ def users_errors(workload: "Workload", attempt: str) -> Iterator[None]:
     except HarnessError:
         raise
     except WorkloadError as error:
-        raise UsageError(str(error), field="workload") from error
+        raise UsageError(str(error), field=field) from error
     except BaseException as error:
         reason = describe_failure(error)
         raise UsageError(f"{attempt} failed: {reason}", field=workload.name) from error

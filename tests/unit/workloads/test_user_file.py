@@ -71,6 +71,7 @@ class Callable(Mine):
     def __repr__(self): return "<mine>"
 
 constant = 12
+unset = None
 WORKLOAD = Callable()
 """
 
@@ -158,6 +159,7 @@ def test_check_does_not_run_the_file(folder: Path) -> None:
         ("nowhere/mine.py:Mine", ["nowhere/mine.py does not exist", "holds no Python file"]),
         ("mine.py:Mien", ["no factory 'Mien'", "did you mean 'Mine'?"]),
         ("mine.py:constant", ["must be a class or function", "int 12; return it from a function"]),
+        ("mine.py:unset", ["must be a class or function", "got None; return it from a function"]),
         ("mine.py:WORKLOAD", ["must be a class or function", "Callable <mine", "return it from a function"]),
         ("mine.py:seedless", ["returned a Mine whose dataset must be a method that takes a seed"]),
         ("mine.py:broken", ["mine.py:24: ValueError: the data is gone", "--debug"]),

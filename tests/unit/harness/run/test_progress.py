@@ -347,22 +347,28 @@ def test_it_leaves_a_file_alone(capsys: pytest.CaptureFixture[str]) -> None:
 class Answer:
     """Answer of a job, to which the verdict on the capture and a note are added."""
 
+    is_held_to_the_reference: bool = True
     capture: object = None
     notes: tuple[str, ...] = ()
 
 
-def answering(*, draws: bool = False) -> SimpleNamespace:
+def answering(*, draws: bool = False, is_held: bool = True) -> SimpleNamespace:
     facts = SimpleNamespace(verdict=None, draws=draws)
     capture = SimpleNamespace(folder="", restored=None, facts=facts)
-    return SimpleNamespace(plan=PLAN, capture=capture, batches="", call=lambda *_: Answer())
+    return SimpleNamespace(
+        plan=PLAN, capture=capture, batches="", call=lambda *_: Answer(is_held_to_the_reference=is_held)
+    )
 
 
-@pytest.mark.parametrize("draws", [False, True])
-def test_verify_says_how_random_numbers_are_compared(monkeypatch: pytest.MonkeyPatch, draws: bool) -> None:
-    monkeypatch.setattr(pipeline, "capture_and_plan", lambda *_, **__: nullcontext(answering(draws=draws)))
+@pytest.mark.parametrize(("draws", "is_held"), [(False, True), (True, True), (True, False)])
+def test_verify_says_how_random_numbers_are_compared(
+    monkeypatch: pytest.MonkeyPatch, draws: bool, is_held: bool
+) -> None:
+    opened = answering(draws=draws, is_held=is_held)
+    monkeypatch.setattr(pipeline, "capture_and_plan", lambda *_, **__: nullcontext(opened))
     verified = pipeline.verify(VerifyRequest(target=TARGET))
     assert [note.startswith("the step draws random numbers") for note in verified.verification.notes] == (
-        [True] if draws else []
+        [True] if draws and is_held else []
     )
 
 

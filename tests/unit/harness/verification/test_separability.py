@@ -12,6 +12,7 @@ from harness.verification.separability import (
     Differences,
     Noise,
     Totals,
+    WayOut,
     judge,
     part_of_draw,
     unknown,
@@ -48,7 +49,10 @@ def judged(declared, *, floor=0.0, other=1.0, ways_out=None, reduction="mean"):
         declared,
         Noise([floor if isinstance(floor, Differences) else differences(floor)]),
         lambda: differences(other),
-        {text: (lambda left=left: differences(left)) for text, left in (ways_out or {}).items()},
+        {
+            WayOut(cause="its cause", remedy=text): (lambda left=left: differences(left))
+            for text, left in (ways_out or {}).items()
+        },
         reduction=reduction,
         n_shards=3,
     )
@@ -140,8 +144,8 @@ class TestJudge:
     def test_a_mild_coupling_is_not(self, declared):
         verdict = judged(declared)
         assert verdict.separable is False
-        assert "strategies train on the mean over 3 shards" in verdict.explanation
-        assert "5e-05" in verdict.explanation
+        assert verdict.explanation.startswith("3 shards train differently from the whole batch (")
+        assert " by 0.005 %" in verdict.explanation
 
     def test_the_worst_variable_is_named(self):
         verdict = judged(differences(0.25, loss=0.5, state={"s": 0.125}))
@@ -166,9 +170,13 @@ class TestJudge:
 
     def test_the_first_way_out_that_leaves_no_difference_is_told(self):
         verdict = judged(differences(0.5), ways_out={"do this": 0.1, "do that": 1e-14, "do more": 0.0})
-        assert verdict.explanation.endswith("; do that")
+        assert verdict.explanation == (
+            "3 shards train differently from the whole batch (its cause: gradient of w differs by 50 %, loss "
+            "by 0 %); do that"
+        )
         verdict = judged(differences(0.5), ways_out={"do this": 0.1})
-        assert "examples of a batch depend on each other" in verdict.explanation
+        assert "its examples interact, as in" in verdict.explanation
+        assert len(verdict.explanation) <= 200
 
     def test_coarser_rounding_explains_more(self):
         assert judged(differences(5e-7), floor=1e-7).separable is True
@@ -201,8 +209,12 @@ class TestJudge:
     def test_state_alone_that_differs_is_no_coupling_of_examples(self):
         verdict = judged(differences(1e-15, loss=1e-16, state={"counter": 5.0}))
         assert verdict.separable is False
-        assert "forward state counter, which the step reads, differs by 5, because" in verdict.explanation
-        assert "depend on each other" not in verdict.explanation
+        assert "(each changes forward state counter, which the step reads: it differs by 5e+02 %)" in (
+            verdict.explanation
+        )
+        assert "interact" not in verdict.explanation
+        counted = judged(differences(1e-15, state={"counter": np.inf})).explanation
+        assert "which the step reads: a counter, for example)" in counted
 
     def test_what_is_not_finite_on_shards_alone_is_not_separable(self):
         assert judged(differences(np.inf), other=np.inf).separable is False

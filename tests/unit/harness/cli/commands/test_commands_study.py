@@ -43,7 +43,7 @@ def test_verify_asks_as_told(capsys: pytest.CaptureFixture[str], pipeline: Pipel
     assert output.startswith(
         "EQUIVALENT: ps (exact) on wide-mlp, 2 workers x 1 replicas: after 4 steps in float64, all 9 "
         "variables (weights, optimizer slots, state) equal those of a single-device run on the same shards; "
-        "largest error 1e-16, tolerance 1.11e-14 (relative to the update of v8)\n"
+        "closest to its tolerance: 1e-16 of 1.11e-14 (v8, relative to its update)\n"
     )
     assert [line.split()[0] for line in output.splitlines()[5:]] == ["v8", "v7", "v6", "v5", "v4"]
 
@@ -71,7 +71,9 @@ def test_verify_that_fails_prints_its_document_all_the_same(
     status, captured = call(capsys, "verify", "wide-mlp", "--strategy", "ps")
     assert status == 1
     assert f"{word}: ps" in captured.out
-    assert f"; {reason}" in captured.out
+    counted = "1 of 9 variables (weights, optimizer slots, state) differs from those of a single-device run"
+    assert (counted in captured.out) is (equivalent is False)
+    assert f"{'; ' if equivalent is False else 'float64, '}{reason}" in captured.out
 
 
 def test_verify_names_what_a_passed_check_says_nothing_of(
@@ -118,7 +120,10 @@ def test_verify_shows_how_far_other_training_takes_the_weights(
 ) -> None:
     """A counter that differs says nothing about them."""
     counter, weight, *_ = verified().verification.verdict.variables
-    variables = (replace(counter, update_error=inf), replace(weight, kind="trainable", update_error=0.25))
+    variables = (
+        replace(counter, kind="state", update_error=inf),
+        replace(weight, kind="trainable", update_error=0.25),
+    )
     verification = replace(
         verified().verification, strategy_class="statistical", verdict=Verdict(variables=variables)
     )
@@ -129,6 +134,7 @@ def test_verify_shows_how_far_other_training_takes_the_weights(
     assert (
         "weights are off from those of a single-device run on the same shards by up to 0.25" in captured.out
     )
+    assert "inf" not in captured.out
 
 
 @pytest.mark.parametrize(
@@ -141,9 +147,7 @@ def test_verify_says_whether_shards_mean_what_the_step_means(
     status, captured = call(capsys, "verify", "wide-mlp", "--strategy", "ps")
     assert status == 0
     assert f"\n{word}: what shards make of it\n" in captured.out
-    assert ("note: the first line compares the strategy with one device" in captured.out) is (
-        separable is False
-    )
+    assert ("note: EQUIVALENT compares the strategy with one device" in captured.out) is (separable is False)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +172,9 @@ def test_with_another_step_than_its_author_s_no_strategy_is_right(
     answer = document(captured)
     assert (status, answer["equivalent"]) == (1, equivalent)
     assert answer["reason"] == "what capture makes of it"
+    text = call(capsys, "verify", "wide-mlp", "--strategy", "ps")[1].out
+    assert "\nNOT CAPTURED AS WRITTEN: ps" in text
+    assert ": after 4 steps in float64, what capture makes of it\n" in text
     assert answer["capture"] == {
         "equal": False,
         "explanation": "what capture makes of it",
