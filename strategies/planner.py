@@ -16,7 +16,7 @@ from strategies.params import Params, ParamValue
 from strategies.plan import compressors
 from strategies.plan.aggregation import Aggregation, has_reference
 from strategies.plan.compressors import compressed, is_encoded
-from strategies.plan.execution import Execution, asked_of
+from strategies.plan.execution import Execution, requested_topology
 from strategies.plan.node_rules import is_owned
 from strategies.plan.partitions import server_bytes, worker_bytes
 from strategies.plan.payload import WireTypes, flows_of, payload_of, vector_type
@@ -208,7 +208,7 @@ def assembled(
         UnsupportedError: a single replica has micro-batches, a layer cannot use statistics of the whole
             batch, or servers or rules get complex variables.
     """
-    topology = asked_of(topology, values)
+    topology = requested_topology(topology, values)
     nodes = with_sparse_duplicates(strategy, nodes, step, topology, values)
     _require_possible(strategy, values, nodes, step, topology)
     statistics = joint_statistics(strategy, step, topology)
@@ -269,7 +269,7 @@ def topology_of(plan: Plan) -> Topology:
         device=plan.device,
         shares_devices=plan.shares_devices,
     )
-    return asked_of(shape, plan.strategy_params)
+    return requested_topology(shape, plan.strategy_params)
 
 
 def n_waiting(plan: Plan) -> int:

@@ -33,13 +33,13 @@ _INTRUDER = (
 
 def listened(context: BrowserContext, page: Path) -> tuple[list[str], Page]:
     """An opened page, and what it says to the console or asks for."""
-    heard: list[str] = []
+    log: list[str] = []
     opened = context.new_page()
-    opened.on("console", lambda message: heard.append(f"console: {message.text}"))
-    opened.on("pageerror", lambda error: heard.append(f"error: {error}"))
-    opened.on("request", lambda request: heard.append(request.url) if request.url != page.as_uri() else None)
+    opened.on("console", lambda message: log.append(f"console: {message.text}"))
+    opened.on("pageerror", lambda error: log.append(f"error: {error}"))
+    opened.on("request", lambda request: log.append(request.url) if request.url != page.as_uri() else None)
     opened.goto(page.as_uri())
-    return heard, opened
+    return log, opened
 
 
 def unfold(page: Page) -> None:
@@ -84,12 +84,12 @@ def hold_saved_files(page: Page, figure: Locator, names: list[str]) -> None:
 def refuse_other_scripts(chromium: Browser, path: Path) -> None:
     """Hold a page to running its own script alone."""
     context = chromium.new_context()
-    heard, page = listened(context, path)
+    log, page = listened(context, path)
     page.evaluate(_INTRUDER)
     assert page.evaluate("window.intruder ?? null") is None
     context.close()
-    assert len(heard) == 1
-    assert "Content Security Policy" in heard[0]
+    assert len(log) == 1
+    assert "Content Security Policy" in log[0]
 
 
 def fit_and_be_read(

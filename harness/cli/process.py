@@ -291,7 +291,7 @@ def isolate(
         exposure = _moved(context)
     if exposure is not None and workers.require_isolation:
         raise MissingError(
-            f"a network namespace must be had, got none: {exposure}; {network_namespace.WAY_OUT}",
+            f"cannot create a network namespace: {exposure}; {network_namespace.WAY_OUT}",
             field="require-isolation",
         )
     context.obj.settled()

@@ -365,7 +365,7 @@ def consumption(uses: Sequence[CoreUse | None], n_steps: int) -> Consumption:
     """
     known = [use for use in uses if use is not None]
     if not known or len(known) < len(uses) or not n_steps:
-        missing = "the workers' processors were not looked at while steps were made"
+        missing = "CPU use was not sampled"
         return Consumption(cpu_s_per_step=None, energy=Energy(why_no_package=missing))
     own_s = zip(*(use.own_s for use in known), strict=True)
     joules = [use.package_j for use in known if use.package_j is not None]

@@ -17,7 +17,7 @@ REFUSED_STEP = "refused-step"
 # TensorFlow's master draws step ids from generators with 32-bit seeds, and a server refuses ids among the
 # last 100,000: n steps contain two equal ids with a probability of about n² / 2³³.
 STEP_ID_COLLISION = "The same RunGraph (Worker) request was received twice"
-HEAD_GONE = "cluster: its head must answer, and has ended; go on with --resume once it is up"
+HEAD_GONE = "cluster: its head must answer, got no answer; restart it, then continue with --resume"
 HOST_LOG = "output.log"
 """Name of the folder with a worker's host's logs."""
 _LOG_TAIL_BYTES = 16384

@@ -174,7 +174,7 @@ class RunFolder:
             _append_whole(self._index, index_line(record.case, record.repeat).encode())
         except OSError as error:
             raise StoreError(
-                f"{self.path / RESULTS} must take another line, got {error.strerror}; make room and go on "
+                f"{self.path / RESULTS} must take another line, got {error.strerror}; make room and continue "
                 "with --resume",
                 field="out",
             ) from error
@@ -316,7 +316,7 @@ def _is_empty(path: Path) -> bool:
 def _resumable_results(path: Path, *, spec_hash: str, resume: bool) -> Results:
     if not resume and not _has_only_begun(path):
         raise UsageError(
-            f"{path} is not empty; add --resume to go on with it or name another folder", field="out"
+            f"{path} is not empty; add --resume to continue it, or name another folder", field="out"
         )
     if not (path / RUN_FILE).is_file():
         if _started_only(path):

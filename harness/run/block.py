@@ -121,7 +121,7 @@ class Block:
         if was_refused_by_gpu(self._errors.get(name)) and self._recorded_beside(name):
             del self._errors[name]
             self._crowded_out.append(name)
-            self.tell(f"{_title(repeat)}: left for later, since a GPU did not hold it beside other cases")
+            self.tell(f"{_title(repeat)}: runs later, because GPU memory was too small next to other cases")
 
     def _recorded_beside(self, name: str) -> set[str]:
         return self._open.keys() - {name, None if self.beside is None else _id(self.beside)}
@@ -157,9 +157,9 @@ class Block:
         if was_refused_by_gpu(error):
             return self._without_baseline_beside(name)
         if error.kind == REFUSED_STEP:
-            return "since TensorFlow by chance took a step for one before"
+            return "because TensorFlow rejected a step by mistake"
         if name == self.baseline:
-            return f"for ratios to it: {first_line(str(error))}"
+            return f"because ratios need the baseline: {first_line(str(error))}"
         if was_lost and is_lost:
             return f"after a worker was lost: {first_line(str(error))}"
         return None
@@ -169,7 +169,7 @@ class Block:
         if beside not in self._open or beside == name or self._recorded_beside(name):
             return None
         self._close(beside)
-        return "since a GPU did not hold it beside the baseline"
+        return "because GPU memory was too small next to the baseline"
 
     def _take_rounds(self, seed: str) -> None:
         names = list(self._open)

@@ -100,7 +100,7 @@ class _ClusterRuns:
 
     Attributes:
         n_asked: requested repeats, finished ones included.
-        share: part of the time for further repeats at whose end this cluster's must have ended.
+        share: share of `at_most` after which this cluster's repeats end.
     """
 
     spec: Experiment
@@ -200,9 +200,9 @@ class _ClusterRuns:
         """Kind and message of the reason to start no further repeat; None if there is none."""
         if time.monotonic() >= self.deadline_s:
             budget_s = self.options.time_budget_s
-            return "time-budget", f"the time budget of {budget_s:g} s was used up; go on with --resume"
+            return "time-budget", f"the time budget of {budget_s:g} s was used up; continue with --resume"
         if self.options.fail_fast and self.has_failed:
-            return "fail-fast", "an earlier case failed; mend it and go on with --resume"
+            return "fail-fast", "an earlier case failed; fix it and continue with --resume"
         return None
 
     def _workers(self, cases: Sequence[Case]) -> AbstractContextManager[Cluster]:

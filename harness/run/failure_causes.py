@@ -75,7 +75,7 @@ def _with_notes(named: CaseError, error: CaseError) -> CaseError:
 
 
 @contextlib.contextmanager
-def run_folder_errors(run_dir: Path, way_out: str = "go on with --resume") -> Iterator[None]:
+def run_folder_errors(run_dir: Path, way_out: str = "continue with --resume") -> Iterator[None]:
     """Report in one line that files cannot be written to the run folder.
 
     Args:

@@ -35,7 +35,7 @@ from harness.records.record import Record, StrategyClass
 from harness.records.run_documents import CHECKPOINT
 from harness.run.open_case import CaseRun
 from harness.run.plausibility import implausible_bytes, implausible_rate, implausible_speed, payload_is_bound
-from harness.run.worker_figures import asked_of
+from harness.run.worker_figures import aggregation_rule
 from harness.verification.captures import Capture
 from harness.verification.checks import with_capture
 from strategies.plan.schema import Plan, StepSummary
@@ -139,7 +139,7 @@ def files_of(case: Case) -> dict[str, str | None]:
 
 
 _MANY_SENT_AGAIN = 0.01
-_UNSEEN_GPUS = GpuUse(why_none="workers were not looked at while steps were made")
+_UNSEEN_GPUS = GpuUse(why_none="GPUs were not sampled")
 Number = TypeVar("Number", int, float)
 
 
@@ -195,7 +195,7 @@ class RunRecorder:
             identity(self.spec, self.run, self._origin, slot, facts, wall_s),
             status="failed",
             batch_size=None if plan is None else plan.batch_size,
-            aggregation=None if plan is None else asked_of(plan),
+            aggregation=None if plan is None else aggregation_rule(plan),
             error=Failure(type=error.kind, message=str(error), stage=error.stage),
         )
 
@@ -393,12 +393,12 @@ def _doubts_on(measured: Measurement) -> Iterator[str]:
         yield f"warm-up did not settle within {measured.warmup_steps} steps: step times still changed"
     gpus = measured.consumption.gpus
     if gpus is not None and gpus.why_none is not None:
-        yield f"what the GPUs did is not known: {gpus.why_none}"
+        yield f"GPU activity unknown: {gpus.why_none}"
     tcp = measured.tcp
     if tcp is None:
         return
     if tcp.n_closed:
-        yield "workers closed connections to each other while bytes were counted: what these moved is missing"
+        yield "TCP bytes are incomplete: bytes of closed connections are missing"
     share = tcp.retransmitted_bytes_per_step / tcp.bytes_per_step if tcp.bytes_per_step else 0.0
     if share > _MANY_SENT_AGAIN:
         # Without the figure, which the record has, the note is the same for all repeats.

@@ -66,7 +66,7 @@ def resharding(processes: ProcessSet, plan: Plan, timeouts: Timeouts) -> Reshard
 
 def aggregated(processes: ProcessSet, plan: Plan, step: StepSummary, timeouts: Timeouts) -> Aggregated | None:
     """Counts and cost of a rule on workers' gradients; None if they are added up."""
-    rows, rule = asked_of(plan), plan.aggregation
+    rows, rule = aggregation_rule(plan), plan.aggregation
     if rows is None or rule is None:
         return None
     dense = [v for v in step.variables if v.kind == "trainable" and v.synced and not v.sparse]
@@ -96,7 +96,7 @@ def aggregated(processes: ProcessSet, plan: Plan, step: StepSummary, timeouts: T
     )
 
 
-def asked_of(plan: Plan) -> Aggregated | None:
+def aggregation_rule(plan: Plan) -> Aggregated | None:
     """Aggregation rule of a plan; None if gradients are added up."""
     aggregation = plan.aggregation
     if aggregation is None:

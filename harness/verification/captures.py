@@ -28,7 +28,7 @@ from harness.written_values import normalised
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.ir.variable import Rule
 from strategies.plan.aggregation import Aggregation
-from strategies.plan.execution import Execution, asked_of
+from strategies.plan.execution import Execution, requested_topology
 from strategies.plan.faults import Fault, check_faults, refusal, sending_wrong
 from strategies.plan.schema import Plan, StepSummary
 from strategies.planner import refusal_of, topology_of
@@ -375,7 +375,7 @@ def topology_of_case(case: Case, capture: Capture) -> Topology:
     if lacking is not None:
         raise CaseError(UNSUPPORTED, f"strategy {case.chosen.strategy.name!r}: {lacking}", stage="plan")
     batch_size = global_batch(case, capture.facts.batch_size)
-    return asked_of(_shape_with_batch(case, batch_size), case.chosen.params)
+    return requested_topology(_shape_with_batch(case, batch_size), case.chosen.params)
 
 
 def _shape_with_batch(case: Case, batch_size: int) -> Topology:

@@ -227,8 +227,7 @@ class Reference:
             if not np.isfinite(loss):
                 raise CaseError(
                     NON_FINITE_LOSS,
-                    f"step {step} (the first is 0): the loss is not finite: {loss}; lower the learning "
-                    "rate or check the data",
+                    f"step {step}: the loss is not finite: {loss}; lower the learning rate or check the data",
                     stage="verify",
                     field=workload,
                 )

@@ -13,7 +13,7 @@ from strategies.ir.variable import Variable
 def late_nodes(step: TrainGraph, variables: Collection[Variable]) -> set[str]:
     """Nodes at or after a boundary or write of these variables, without later forward passes."""
     after = after_updates(step, variables)
-    return after - forward_backward_nodes(step) if step.n_levels > 1 and not step.handed else after
+    return after - forward_backward_nodes(step) if step.n_levels > 1 and not step.update_values else after
 
 
 def after_updates(step: TrainGraph, variables: Collection[Variable]) -> set[str]:
@@ -25,7 +25,7 @@ def after_updates(step: TrainGraph, variables: Collection[Variable]) -> set[str]
     late |= {
         n for b in step.boundaries if b.variable in names for n in (b.values, b.indices) if n is not None
     }
-    return descendants(step.graph, late, stop={handed.node for handed in step.handed})
+    return descendants(step.graph, late, stop={value.node for value in step.update_values})
 
 
 def forward_backward_nodes(step: TrainGraph) -> set[str]:

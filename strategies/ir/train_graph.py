@@ -146,7 +146,7 @@ class UpdateRegion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handed:
+class UpdateValue:
     """A value of the shared update that replicas' own updates read or wait for.
 
     Attributes:
@@ -209,7 +209,7 @@ class TrainGraph:
 
     Attributes:
         shared_update: nodes that several regions need (a learning rate, a global norm), in graph order.
-        handed: values of the shared update that replicas' own updates use.
+        update_values: values of the shared update that replicas' own updates use.
         readiness: trainable → position in the order in which the backward pass produces gradients.
         state_targets: forward assignments and checks that a step runs, and gradients that only visible
             effects use.
@@ -251,7 +251,7 @@ class TrainGraph:
     progress: str | None = None
     transfers: tuple[Transfer, ...] = ()
     savers: tuple[str, ...] = ()
-    handed: tuple[Handed, ...] = ()
+    update_values: tuple[UpdateValue, ...] = ()
     statistics: tuple[Statistic, ...] = ()
     own_statistics: Mapping[str, str] = field(default_factory=dict)
     synchronized: tuple[str, ...] = ()
@@ -291,8 +291,8 @@ class TrainGraph:
     def roots(self) -> tuple[str, ...]:
         """Every node that something outside the graph refers to."""
         crossing = ((b.values, b.indices) for b in self.boundaries)
-        brought = ((c.values, c.indices) for b in self.boundaries for c in b.contributions)
-        boundary = (producer(ref) for refs in (*crossing, *brought) for ref in refs if ref is not None)
+        contributed = ((c.values, c.indices) for b in self.boundaries for c in b.contributions)
+        boundary = (producer(ref) for refs in (*crossing, *contributed) for ref in refs if ref is not None)
         access = (n for v in self.variables for n in v.access)
         counted = (self.n_taken, self.progress, *self.reshard_counts, *self.aggregation_counts)
         counts = (producer(ref) for ref in counted if ref is not None)

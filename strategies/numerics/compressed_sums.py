@@ -35,7 +35,7 @@ def projected(*tensors: tf.Tensor) -> list[tf.Tensor]:
     """
     n = len(tensors) // 3
     gradients, residuals, factors = tensors[:n], tensors[n::2], tensors[n + 1 :: 2]
-    matrices = [as_matrix(working(g) + owing) for g, owing in zip(gradients, residuals, strict=True)]
+    matrices = [as_matrix(working(g) + residual) for g, residual in zip(gradients, residuals, strict=True)]
     return matrices + [tf.matmul(m, factor) for m, factor in zip(matrices, factors, strict=True)]
 
 

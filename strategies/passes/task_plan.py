@@ -160,10 +160,12 @@ class TaskPlan:
 
         A compressor's residual has the weight of its gradient in the sum.
         """
-        owing = (
+        with_residual = (
             name for name, compression in self.rounded_on_wire.items() if BY_NAME[compression.name].feedback
         )
-        return self.summed_on_own_transport.difference(owing) if self.needs_collectives else frozenset()
+        return (
+            self.summed_on_own_transport.difference(with_residual) if self.needs_collectives else frozenset()
+        )
 
     @cached_property
     def owners(self) -> Mapping[str, int]:

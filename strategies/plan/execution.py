@@ -75,7 +75,7 @@ class Execution:
         return self.sync and not self.staleness and not self.backup
 
 
-def asked_of(topology: Topology, params: Mapping[str, bool | int | float | str | None]) -> Topology:
+def requested_topology(topology: Topology, params: Mapping[str, bool | int | float | str | None]) -> Topology:
     """Topology with the micro-batches, statistics and merging of rows that these parameters request."""
     steps = Execution.of(params)
     return replace(

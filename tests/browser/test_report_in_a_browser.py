@@ -37,11 +37,11 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page(chromium: Browser, report: Path) -> Iterator[Page]:
     """The report on a desktop, all parts open; whatever it logs or asks for fails the test."""
     context = chromium.new_context(viewport={"width": DESKTOP, "height": 900})
-    heard, opened = listened(context, report)
+    log, opened = listened(context, report)
     unfold(opened)
     yield opened
     context.close()
-    assert heard == []
+    assert log == []
 
 
 def section_of(page: Page, workload: str) -> Locator:
@@ -87,7 +87,7 @@ def test_a_quickstart_s_page_is_short_and_small_and_draws_charts_once_opened(
     path.write_text(reports.render([run], "html"), encoding="utf-8")
     assert path.stat().st_size < 1_000_000
     context = chromium.new_context(viewport={"width": DESKTOP, "height": 900})
-    heard, page = listened(context, path)
+    log, page = listened(context, path)
     expect(ranking_of(page).locator(".live svg")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollHeight") < 2500
     traffic = section_of(page, "dlrm").locator("figure[data-chart$=-bytes]")
@@ -96,7 +96,7 @@ def test_a_quickstart_s_page_is_short_and_small_and_draws_charts_once_opened(
     page.get_by_role("navigation").get_by_role("link", name="Traffic", exact=True).nth(2).press("Enter")
     expect(traffic.locator(".live svg")).to_be_visible()
     context.close()
-    assert heard == []
+    assert log == []
 
 
 def test_no_other_script_runs(chromium: Browser, report: Path) -> None:

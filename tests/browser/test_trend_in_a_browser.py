@@ -35,11 +35,11 @@ def trend(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page(chromium: Browser, trend: Path) -> Iterator[Page]:
     """The page on a desktop, all parts open; whatever it logs or asks for fails the test."""
     context = chromium.new_context(viewport={"width": DESKTOP, "height": 900})
-    heard, opened = listened(context, trend)
+    log, opened = listened(context, trend)
     unfold(opened)
     yield opened
     context.close()
-    assert heard == []
+    assert log == []
 
 
 def first_chart(page: Page) -> Locator:

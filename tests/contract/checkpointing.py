@@ -17,8 +17,8 @@ from strategies.plan.schema import Plan
 def save(case: Case, cluster: InProcessCluster, folder: Path, step: int) -> None:
     cluster.each(lambda session: session.settle(len(cluster.sessions)))
     shared = {v.name for v in case.step.variables if v.rule != "per-replica"}
-    brought = cluster.each(lambda session: contribution(session.read(), shared))
-    write_checkpoint(folder, values_of(brought), {v.name for v in case.step.variables}, step)
+    contributions = cluster.each(lambda session: contribution(session.read(), shared))
+    write_checkpoint(folder, values_of(contributions), {v.name for v in case.step.variables}, step)
 
 
 def restored(case: Case, checkpoint: Path) -> Case:

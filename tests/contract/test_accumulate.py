@@ -116,9 +116,11 @@ class TestOneAtATime:
             former = shard.turn - 1
             ends = {producer(step.losses[place - 1].tensor)}
             for b in before.boundaries:
-                brought = [c for c in b.contributions if c.rank == shard.replica.rank]
-                if brought:
-                    ends |= {producer(r) for r in (brought[former].values, brought[former].indices) if r}
+                contributed = [c for c in b.contributions if c.rank == shard.replica.rank]
+                if contributed:
+                    ends |= {
+                        producer(r) for r in (contributed[former].values, contributed[former].indices) if r
+                    }
             for end in ends:
                 early |= nodes - access - descendants(step.graph, [end])
         return early

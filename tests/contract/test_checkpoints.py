@@ -86,11 +86,11 @@ MORE_COMPRESSED = [
     (Under("ps", (1, 1), BY_POWER), Under("ps-load-balancing", (1, 1), BY_POWER)),
     (Under("all-reduce", (1, 1), BY_TOPK), Under("ps", (1, 1), BY_TOPK)),
 ]
-OWING = [
+RESIDUALS = [
     (Under("all-reduce", (2, 1), BY_TOPK), Under("all-reduce", (1, 1), BY_TOPK)),
     (Under("ps", (2, 1), BY_POWER), Under("partitioned-all-reduce", (1, 1), BY_TOPK)),
 ]
-MORE_OWING = [
+MORE_RESIDUALS = [
     (Under("all-reduce", (1, 1), BY_TOPK), Under("ps", (1, 1, 1), BY_POWER)),
     (Under("partitioned-ps", (1, 2), BY_TOPK), Under("all-reduce", (2,), BY_POWER)),
     (Under("all-reduce", (2, 1), BY_TOPK), Under("hierarchical-all-reduce", (1, 2), BY_TOPK)),
@@ -98,7 +98,7 @@ MORE_OWING = [
 MATRICES = {
     "move": (MOVES, MORE_MOVES),
     "compressed": (COMPRESSED, MORE_COMPRESSED),
-    "owing": (OWING, MORE_OWING),
+    "residuals": (RESIDUALS, MORE_RESIDUALS),
     "mode": ([("staleness", 2)], [("sync", False), ("backup", 1)]),
 }
 
@@ -229,15 +229,15 @@ def missing(steady: Case, plan: Plan, state: Any) -> float:
     return worst
 
 
-def test_what_was_sent_and_kept_stays_the_sum_of_all_gradients(steady, tmp_path, owing):
-    before, after = owing
+def test_what_was_sent_and_kept_stays_the_sum_of_all_gradients(steady, tmp_path, residuals):
+    before, after = residuals
     steps(steady, before.plan(steady), steady.batches[:2], tmp_path / "checkpoint")
     state = steps(restored(steady, tmp_path / "checkpoint"), after.plan(steady), steady.batches[2:])
     assert missing(steady, after.plan(steady), state) < 1e-3
 
 
 def test_what_replicas_that_are_gone_were_owed_is_missed(steady, tmp_path, monkeypatch):
-    before, after = OWING[0]
+    before, after = RESIDUALS[0]
     steps(steady, before.plan(steady), steady.batches[:2], tmp_path / "checkpoint")
     own = Fresh.inherited
     monkeypatch.setattr(

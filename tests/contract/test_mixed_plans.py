@@ -250,7 +250,7 @@ def test_passes_are_pure_and_leave_sound_graphs(cases, task):
         verify(first.graph)
         assert {*first.roots()} <= set(first.graph.by_name)
         step = first
-    assert step.handed
+    assert step.update_values
 
 
 @pytest.mark.parametrize("task", [0, 1])

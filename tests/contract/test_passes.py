@@ -189,8 +189,8 @@ def nothing_to_do(case):
     yield AverageVariables(plan=plan), hoisted, topology
     shared = topology_of(dense.plan("hierarchical-all-reduce", (1, 1)))
     yield LeaderReduce(plan=plan), combined, shared
-    handed = LeaderBroadcast(plan=plan).apply(combined, topology)
-    yield LeaderBroadcast(plan=plan), handed, topology
+    broadcast = LeaderBroadcast(plan=plan).apply(combined, topology)
+    yield LeaderBroadcast(plan=plan), broadcast, topology
     place = passes_of(two, 0)[-1]
     yield place, place.apply(combined, topology), topology
 

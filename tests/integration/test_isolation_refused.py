@@ -38,7 +38,7 @@ def test_a_command_that_requires_isolation_stops_before_it_starts_anything(
             status, output, errors = stopped.finish()
             assert stopped.leftovers() == []
         assert (status, output, errors.count("\n")) == (3, "", 1)
-        assert errors.startswith("stratbench: require-isolation: a network namespace must be had, got none: ")
+        assert errors.startswith("stratbench: require-isolation: cannot create a network namespace: ")
     assert not out.exists()
 
 

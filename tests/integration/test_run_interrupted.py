@@ -185,6 +185,7 @@ def test_a_killed_worker_of_the_baseline_costs_no_ratio(tmp_path: Path) -> None:
     assert status == 0, errors
     (baseline,) = (record for record in records(out) if record["strategy"] == "none")
     assert any(
-        note.startswith("run again on fresh processes, for ratios to it") for note in baseline["notes"]
+        note.startswith("run again on fresh processes, because ratios need the baseline")
+        for note in baseline["notes"]
     )
     assert len(baseline["rounds"]["step_s"]) == USUAL_ROUNDS

@@ -54,7 +54,7 @@ def compare(
     Exit status 4 if a case is slower, sends more or is broken.
 
     \f
-    Status 1 where nothing can be compared, or something of a run folder is damaged or gone.
+    Exit status 1 if nothing can be compared, or files are damaged or missing.
     """
     within = share(threshold, field="threshold")
     from reports.changes import formats

@@ -185,7 +185,7 @@ class Nightly(CommandGroup):
         # Two words without an option between them are a misspelt sub-command and its argument.
         if not is_named and (args[0].startswith("-") or args[1:2] == [] or args[1].startswith("-")):
             args = current_arguments(args)
-            output.warn(f"the next release has `stratbench nightly {args[0]}` alone for this")
+            output.warn(f"deprecated; use `stratbench nightly {args[0]} …`")
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 

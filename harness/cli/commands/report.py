@@ -62,7 +62,7 @@ def report(
     """Write the report of one run, or of several together.
 
     \f
-    Status 1 where something of a run folder is damaged or gone, though the report is made all the same.
+    Exit status 1 if files are damaged or missing; the report is written anyway.
     """
     path = out if notes else _destination(run_dirs, format, out)
     for option, is_given in (("notes", notes), ("open", open)):
@@ -92,7 +92,7 @@ def _rendered(
     *,
     with_notes: bool,
 ) -> tuple[str, bool]:
-    """The report, and whether files of the runs are damaged, which is also printed."""
+    """The report, and True if files of the runs are damaged; prints the damage."""
     import reports
 
     damage: list[str] = []

@@ -43,7 +43,7 @@ def planned_table(
     Args:
         cases: cases in matrix order, at least one.
         n_repeats: repeats of each case.
-        until_ci: interval of ratios that ends further repeats; None for no further ones.
+        until_ci: target half-width of the CI; None without further repeats.
         skipped: ids of cases that will not run.
     """
     more = "" if until_ci is None else f", and more until ratios are known within ±{100 * until_ci:g} %"
@@ -135,7 +135,7 @@ def run(
     Each case runs on new workers, is checked for correctness, timed and recorded.
     """
     if resume and out is None:
-        raise UsageError("must be used with --out, which names the run to go on with", field="resume")
+        raise UsageError("must be used with --out, which names the run to continue", field="resume")
     return measured(
         context,
         _experiment(context, experiment, settings or (), plan),

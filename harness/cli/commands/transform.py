@@ -51,20 +51,12 @@ def transform(
 
     Shows nodes and seconds of each pass, and prints or saves the graph.
     """
-    for field, path in (("graphdef", graphdef), ("stages", stages)):
-        if path is not None and text:
-            raise UsageError("must not be given with --text; drop one of them", field=field)
     if rank >= target_options.workers:
         raise UsageError(
             f"must be below the number of workers, {target_options.workers}, got {rank}; raise --workers",
             field="rank",
         )
-    if stages is not None:
-        if not _is_free(stages):
-            raise UsageError(
-                f"must be a new or an empty folder, got {str(stages)!r}; name another", field="stages"
-            )
-        require_no_records(stages, field="stages")
+    _require_outputs(graphdef, stages, text=text)
     request = TransformRequest(
         target=target_options.target(device),
         rank=rank,
@@ -80,6 +72,20 @@ def transform(
     return Answer(
         document=transform_document(transformation), show=partial(_show, transformation, graphdef, stages)
     )
+
+
+def _require_outputs(graphdef: Path | None, stages: Path | None, *, text: bool) -> None:
+    """Require that the outputs do not exclude each other, and that stages overwrite nothing."""
+    for field, path in (("graphdef", graphdef), ("stages", stages)):
+        if path is not None and text:
+            raise UsageError("must not be given with --text; drop one of them", field=field)
+    if stages is None:
+        return
+    if not _is_free(stages):
+        raise UsageError(
+            f"must be a new or an empty folder, got {str(stages)!r}; name another", field="stages"
+        )
+    require_no_records(stages, field="stages")
 
 
 def _is_free(folder: Path) -> bool:

@@ -295,7 +295,7 @@ def run_steps(state: JobState, n_steps: int, first: int) -> TimedSteps:
         index, column = (int(place[0]) for place in np.nonzero(~finite))
         raise CaseError(
             NON_FINITE_LOSS,
-            f"worker {training.task}, step {first + index} (the first is 0): the loss is not finite: "
+            f"worker {training.task}, step {first + index}: the loss is not finite: "
             f"{times.losses[index, column]}; lower the learning rate or check the data",
             stage="run",
         )

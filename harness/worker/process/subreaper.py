@@ -70,25 +70,41 @@ def continue_below_subreaper(parent_pid: int, *, announce: Callable[[int], None]
         if announce is not None:
             announce(child_pid)
         os_process.close_other_descriptors(set(memory.descriptors))
-        status = _keep(child_pid, parent_pid, memory)
+        status = _end_of_child(child_pid, parent_pid, memory)
     except BaseException:  # noqa: BLE001  the caller's stack must not unwind in here; the child ends with it
         traceback.print_exc()
     finally:
         _end_with(status)
 
 
-def _keep(child_pid: int, parent_pid: int, memory: "_MemoryWatch") -> int:
+def _end_of_child(child_pid: int, parent_pid: int, memory: "_MemoryWatch") -> int:
     """Wait for the child's end and clean up after it; return its wait status."""
+    _watch(child_pid, parent_pid, memory, _signal_pipe())
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _, status = os.waitpid(child_pid, 0)
+    _end_orphans()
+    memory.remove()
+    return status
 
-    heard, hears = os.pipe2(os.O_NONBLOCK)
-    signal.set_wakeup_fd(hears)
+
+def _signal_pipe() -> int:
+    """Read end of a new pipe that receives the number of each SIGTERM and SIGCHLD; ignores SIGINT."""
+    read_end, write_end = os.pipe2(os.O_NONBLOCK)
+    signal.set_wakeup_fd(write_end)
     for number in (signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    return read_end
+
+
+def _watch(child_pid: int, parent_pid: int, memory: "_MemoryWatch", signal_pipe: int) -> None:
+    """Return once the child has ended; kill it on SIGTERM or when the parent ends."""
     child = os.pidfd_open(child_pid)
     poll = select.poll()
-    for descriptor in (child, heard, *memory.descriptors):
+    for descriptor in (child, signal_pipe, *memory.descriptors):
         poll.register(descriptor, select.POLLIN)
     with suppress(ProcessLookupError):
         poll.register(os.pidfd_open(parent_pid), select.POLLIN)
@@ -98,21 +114,14 @@ def _keep(child_pid: int, parent_pid: int, memory: "_MemoryWatch") -> int:
         ready = {descriptor for descriptor, _ in poll.poll()}
         memory.note(child_pid)
         if child in ready:
-            break
-        signals = os.read(heard, _BATCH_BYTES) if heard in ready else b""
-        ended_parents = ready - {heard, *memory.descriptors}
+            return
+        signals = os.read(signal_pipe, _BATCH_BYTES) if signal_pipe in ready else b""
+        ended_parents = ready - {signal_pipe, *memory.descriptors}
         for parent in ended_parents:
             poll.unregister(parent)
         if ended_parents or signal.SIGTERM in signals:
             os.kill(child_pid, signal.SIGKILL)
         _reap_orphans(child_pid)
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _, status = os.waitpid(child_pid, 0)
-    _end_orphans()
-    memory.remove()
-    return status
 
 
 def _reap_orphans(child_pid: int) -> None:

@@ -70,10 +70,10 @@ class DenseAllReduce:
                     group=members.group,
                     hint=hint,
                 )
-                brought = [b.contributions[0].values for b in summed]
+                values_of_replica = [b.contributions[0].values for b in summed]
                 nodes, sums = snippet.splice(
                     prefix,
-                    [*brought, *(key.name for key in own_keys)],
+                    [*values_of_replica, *(key.name for key in own_keys)],
                     device=replica.device,
                     control=before if hint == IN_ORDER else (),
                 )

@@ -24,16 +24,16 @@ class LeaderReduce:
         replicas = topology.local_replicas(self.plan.task)
         if len(replicas) == 1:
             return graph
-        brought: dict[str, tuple[Contribution, ...]] = {}
+        summands: dict[str, tuple[Contribution, ...]] = {}
         for b in (b for b in graph.boundaries if b.rank is not None):
-            brought[captured_name(b)] = (*brought.get(captured_name(b), ()), *b.contributions)
+            summands[captured_name(b)] = (*summands.get(captured_name(b), ()), *b.contributions)
         leader = replicas[0].rank
         return replace(
             graph,
             boundaries=tuple(
                 b
                 if b.rank is None
-                else replace(b, contributions=brought[captured_name(b)] if b.rank == leader else ())
+                else replace(b, contributions=summands[captured_name(b)] if b.rank == leader else ())
                 for b in graph.boundaries
             ),
         )

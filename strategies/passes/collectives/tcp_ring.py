@@ -24,7 +24,7 @@ from strategies.tf_bridge.snippet import Snippet, TensorSpec, trace
 from strategies.topology import Replica, Topology
 
 Dims = tuple[int, ...]
-Brought: TypeAlias = Mapping[tuple[str, int], Boundary]
+Boundaries: TypeAlias = Mapping[tuple[str, int], Boundary]
 """Name, equal on all replicas, and rank → boundary of a local replica."""
 Crossing: TypeAlias = tuple[str, str | None]
 """Tensors that cross a boundary: values, and the ids of rows."""
@@ -194,8 +194,8 @@ class TcpAllReduce:
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         replicas = Members.of(topology, self.plan.between).local(topology, self.plan.task)
-        brought = self._brought(graph, replicas)
-        sums = _Sums(plan=self.plan, topology=topology, brought=brought, replicas=replicas)
+        boundaries = self._boundaries(graph, replicas)
+        sums = _Sums(plan=self.plan, topology=topology, boundaries=boundaries, replicas=replicas)
         levels = sums.by_level(graph)
         if not levels:
             return graph
@@ -209,20 +209,20 @@ class TcpAllReduce:
             transfers += carried.transfers
             handed_over.append(carried.handed_over)
             last = (carried.last,)
-            combined |= self._contributions(carried.results, brought)
+            combined |= self._contributions(carried.results, boundaries)
         scatters = bool(self.plan.scattered_by_own_transport)
         return contribute(
             graph,
             combined,
             added,
-            dropped={b.values for b in brought.values()} - set(combined) if scatters else (),
+            dropped={b.values for b in boundaries.values()} - set(combined) if scatters else (),
             # Transfers that exist already run after updates: after all sums of their level.
             transfers=ahead(transfers, graph.transfers),
             # A worker takes part in sums even if it needs none of them.
             step_targets=(*graph.step_targets, *(handed_over if scatters else ())),
         )
 
-    def _brought(self, graph: TrainGraph, replicas: Sequence[Replica]) -> Brought:
+    def _boundaries(self, graph: TrainGraph, replicas: Sequence[Replica]) -> Boundaries:
         names = self.plan.summed_on_own_transport.intersection(chain(*self.plan.buckets))
         ranks = {replica.rank for replica in replicas}
         return {
@@ -231,10 +231,12 @@ class TcpAllReduce:
             if b.variable in names and b.rank is not None
         }
 
-    def _contributions(self, totals: Mapping[str, Crossing], brought: Brought) -> Mapping[str, Contribution]:
+    def _contributions(
+        self, totals: Mapping[str, Crossing], boundaries: Boundaries
+    ) -> Mapping[str, Contribution]:
         owners = self.plan.scattered_by_own_transport
         contributions = {}
-        for (name, rank), b in brought.items():
+        for (name, rank), b in boundaries.items():
             if name in totals and (not _is_owned(b, owners) or owners[b.variable] == rank):
                 values, indices = totals[name]
                 contributions[b.values] = total(b.contributions[0].rank, values, indices)
@@ -256,7 +258,7 @@ class _Sums:
 
     plan: TaskPlan
     topology: Topology
-    brought: Brought
+    boundaries: Boundaries
     replicas: Sequence[Replica]
 
     @property
@@ -269,8 +271,8 @@ class _Sums:
 
     def by_level(self, graph: TrainGraph) -> dict[int, list[Exchange[Crossing]]]:
         """Level → its exchanges, in the order in which the backward pass completes their gradients."""
-        first = min((rank for _, rank in self.brought), default=None)
-        one = {name: b for (name, rank), b in self.brought.items() if rank == first}
+        first = min((rank for _, rank in self.boundaries), default=None)
+        one = {name: b for (name, rank), b in self.boundaries.items() if rank == first}
         owners = self.plan.scattered_by_own_transport
         owned = {name: b for name, b in one.items() if _is_owned(b, owners)}
         sparse = {name: b for name, b in one.items() if b.indices is not None}
@@ -343,17 +345,17 @@ class _Sums:
                 receives.
         """
         first = self.ranks[0]
-        shapes = [[self.brought[name, first].shape for name in share] for share in shares]
+        shapes = [[self.boundaries[name, first].shape for name in share] for share in shares]
         values = [
-            [self.brought[name, rank].contributions[0].values for name in chain(*shares)]
+            [self.boundaries[name, rank].contributions[0].values for name in chain(*shares)]
             for rank in self.ranks
         ]
-        comes = [[static_dims(self.brought[name, first]) for name in state]] if state else []
+        comes = [[static_dims(self.boundaries[name, first]) for name in state]] if state else []
         totals = yield give(transfer, values, shapes, dtype, self.host, comes=comes)
         return {name: (summed, None) for name, summed in zip(state, totals, strict=True)}
 
     def _gathered_rows(self, transfer: Transfer, names: Sequence[str]) -> Exchange[Crossing]:
-        gradients = [[self.brought[name, rank] for rank in self.ranks] for name in names]
+        gradients = [[self.boundaries[name, rank] for rank in self.ranks] for name in names]
         tensors = yield give_rows(transfer, gradients, self.host)
         return dict(zip(names, zip(tensors[::2], tensors[1::2], strict=True), strict=True))
 

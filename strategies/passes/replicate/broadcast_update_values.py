@@ -8,7 +8,7 @@ from typing import ClassVar
 from strategies.errors import StrategyError
 from strategies.ir.graph import DType, Node, identity, producer, tensor
 from strategies.ir.tensor_proto import const
-from strategies.ir.train_graph import Handed, TrainGraph
+from strategies.ir.train_graph import TrainGraph, UpdateValue
 from strategies.ir.traversal import at_level, levels_of
 from strategies.passes.task_plan import TaskPlan
 from strategies.passes.tensor_queue import TensorQueue
@@ -32,30 +32,30 @@ class BroadcastUpdateValues:
     plan: TaskPlan
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
-        if not graph.handed or topology.n_tasks == 1:
+        if not graph.update_values or topology.n_tasks == 1:
             return graph
         levels = [
-            [handed for handed in graph.handed if handed.level == level]
-            for level in sorted({handed.level for handed in graph.handed})
+            [value for value in graph.update_values if value.level == level]
+            for level in sorted({value.level for value in graph.update_values})
         ]
         added: list[Node] = []
         if self.plan.task != UPDATER:
-            values: dict[str, str] = {}
-            for handed in levels:
-                queue = _queue(handed, self.plan.task, topology)
+            tensors: dict[str, str] = {}
+            for of_level in levels:
+                queue = _queue(of_level, self.plan.task, topology)
                 take = queue.take("take")
                 added += [queue.handle, take]
-                values |= {h.node: tensor(take.name, k) for k, h in enumerate(handed)}
+                tensors |= {value.node: tensor(take.name, k) for k, value in enumerate(of_level)}
             nodes = [
-                replace(node, inputs=(values[node.name],)) if node.name in values else node
+                replace(node, inputs=(tensors[node.name],)) if node.name in tensors else node
                 for node in graph.graph.nodes
             ]
             return replace(graph, graph=graph.graph.with_nodes([*nodes, *added]))
         gives = []
-        for task, handed in itertools.product(range(topology.n_tasks), levels):
+        for task, of_level in itertools.product(range(topology.n_tasks), levels):
             if task != UPDATER:
-                queue = _queue(handed, task, topology)
-                give = queue.put("give", [h.node for h in handed])
+                queue = _queue(of_level, task, topology)
+                give = queue.put("give", [value.node for value in of_level])
                 added += [queue.handle, give]
                 gives.append(give.name)
         return replace(
@@ -65,9 +65,9 @@ class BroadcastUpdateValues:
         )
 
 
-def _queue(handed: Sequence[Handed], task: int, topology: Topology) -> TensorQueue:
-    name = at_level(f"handed/worker_{task}", handed[0].level)
-    return TensorQueue.of(name, [h.dtype for h in handed], topology.host_device(UPDATER))
+def _queue(of_level: Sequence[UpdateValue], task: int, topology: Topology) -> TensorQueue:
+    name = at_level(f"handed/worker_{task}", of_level[0].level)
+    return TensorQueue.of(name, [value.dtype for value in of_level], topology.host_device(UPDATER))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Marked:
     """Identities of the broadcast values, and the references of the captured step that they replace."""
 
     nodes: tuple[Node, ...]
-    handed: tuple[Handed, ...]
+    update_values: tuple[UpdateValue, ...]
     refs: dict[str, str]
 
 
@@ -103,23 +103,25 @@ def marked(graph: TrainGraph, own: Collection[str]) -> Marked:
             elif name not in crossing:
                 waited_for.setdefault(max(levels.get(name, 1), 1), {})[name] = None
     nodes: list[Node] = []
-    handed: list[Handed] = []
+    update_values: list[UpdateValue] = []
     refs: dict[str, str] = {}
     for k, ref in enumerate(read):
         dtype = output_type(graph.graph, ref)
         if dtype is None:
             node = by_name[producer(ref)]
             raise StrategyError(
-                f"node {node.name!r}: what the update of one variable gives to that of another must have a "
+                f"node {node.name!r}: a value that one variable's update passes to another's must have a "
                 f"known type, got {node.op}; use ps or all-reduce for all variables"
             )
         refs[ref] = f"handed/value_{k}"
         nodes.append(identity(refs[ref], ref, dtype))
-        handed.append(Handed(node=refs[ref], dtype=dtype, level=max(levels.get(producer(ref), 1), 1)))
+        update_values.append(
+            UpdateValue(node=refs[ref], dtype=dtype, level=max(levels.get(producer(ref), 1), 1))
+        )
     for level, names in sorted(waited_for.items()):
         updated = at_level(_WAITED_FOR, level)
         done = const(f"{updated}/done", _INT32, 0)
         nodes += [done, identity(updated, done.name, _INT32, waits=names)]
-        handed.append(Handed(node=updated, dtype=_INT32, level=level))
+        update_values.append(UpdateValue(node=updated, dtype=_INT32, level=level))
         refs |= {f"^{name}": f"^{updated}" for name in names}
-    return Marked(nodes=tuple(nodes), handed=tuple(handed), refs=refs)
+    return Marked(nodes=tuple(nodes), update_values=tuple(update_values), refs=refs)

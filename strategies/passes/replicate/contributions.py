@@ -46,8 +46,8 @@ class Accumulate:
                 added += nodes
                 sums[boundary.values].append(contribution)
         begins = {}
-        for mates in turns.values():
-            for turn, following in pairwise(mates):
+        for turns_of_replica in turns.values():
+            for turn, following in pairwise(turns_of_replica):
                 done = turn.done()
                 added.append(done)
                 begins[following.prefix] = done.name

@@ -172,10 +172,10 @@ def _carried(
         if node.op not in TAKERS or node.name in left_alone or (calls is not None and node.name not in calls):
             continue
         for k, handle in enumerate(node.data_inputs):
-            handed = arguments.passed_on(node, k) if handle in values else None
-            if handed is None:
+            outputs = arguments.passed_on(node, k) if handle in values else None
+            if outputs is None:
                 continue
-            refs = arguments.follow([graph_ref(node, i) for i in handed], uses_of, graph_ref, by=node.op)
+            refs = arguments.follow([graph_ref(node, i) for i in outputs], uses_of, graph_ref, by=node.op)
             if refs is not None and left_alone.isdisjoint(u.name for ref in refs for u, _ in uses_of(ref)):
                 carried |= dict.fromkeys(refs, handle)
                 carried[node.name, k] = handle

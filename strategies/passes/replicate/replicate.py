@@ -82,4 +82,4 @@ class Replicate:
         once = graph.graph if shards[0].rank == 0 else unseen
         nodes += [*copies.shared(once.nodes, batch | copied), *between.nodes]
         replicated = Graph(nodes=tuple(nodes), functions=functions, extra=graph.graph.extra)
-        return replace(copies.describe(replicated, topology), handed=between.handed)
+        return replace(copies.describe(replicated, topology), update_values=between.update_values)

@@ -179,12 +179,12 @@ class StepCopies:
         """Nodes of a shard's copy, and with a replica's first shard those of the replica."""
         if shard.turn == 0:
             originals = [node for node in nodes if node.name in self.owners.per_replica]
-            mates = [self.inner[other.rank] for other in self.shards if other.replica == shard.replica]
+            shard_copies = [self.inner[other.rank] for other in self.shards if other.replica == shard.replica]
             for original, copy in zip(
                 originals, self._copied(originals, shard, replica_prefix(shard.replica.rank)), strict=True
             ):
                 joint = original.name in self.joint
-                yield replace(copy, inputs=_inputs(original, mates)) if joint else copy
+                yield replace(copy, inputs=_inputs(original, shard_copies)) if joint else copy
         inner = [node for node in nodes if node.name in self.owners.per_shard]
         yield from self._copied(inner, shard, micro_batch_prefix(shard))
 

@@ -48,16 +48,16 @@ class ValueArguments:
         outputs: set[frozenset[int]] = set()
         for function in called(self.graph, node):
             own = position - (len(node.data_inputs) - len(function.inputs))
-            handed = None if own < 0 else self._handed_on(function, own)
-            if handed is None:
+            returned = None if own < 0 else self._returned_outputs(function, own)
+            if returned is None:
                 return None
-            outputs.add(handed)
+            outputs.add(returned)
         if node.op in LOOPS:
             # The condition returns no variable; the body must return the variable at the same position.
             return frozenset({position}) if outputs == {frozenset(), frozenset({position})} else None
         return outputs.pop() if len(outputs) == 1 else None
 
-    def _handed_on(self, function: Function, position: int) -> frozenset[int] | None:
+    def _returned_outputs(self, function: Function, position: int) -> frozenset[int] | None:
         refs = self._flow(function, position)
         if refs is None:
             return None
@@ -105,10 +105,10 @@ class ValueArguments:
             aliases.add(ref)
             for node, k in uses_of(ref):
                 if node.op in TAKERS:
-                    handed = self.passed_on(node, k)
-                    if handed is None:
+                    returned = self.passed_on(node, k)
+                    if returned is None:
                         return None
-                    waiting += [output(node, i) for i in handed]
+                    waiting += [output(node, i) for i in returned]
                 elif node.op not in readers or k != 0:
                     return None
         return frozenset(aliases)

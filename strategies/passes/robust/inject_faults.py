@@ -58,7 +58,7 @@ class InjectFaults:
         rewired = contribute(graph, combined, added)
         rewired = replace(
             rewired,
-            variables=(*rewired.variables, *(kept_state.variable for kept_state in state)),
+            variables=(*rewired.variables, *(variable.variable for variable in state)),
             state_targets=(*rewired.state_targets, *keeps),
         )
         for turn, fault in enumerate(f for f in self.plan.own_faults if f.place == "batch"):
@@ -93,26 +93,15 @@ class _Injected:
     ) -> "_Injected":
         prefix = f"{_PREFIX}/{captured_name(b)}/{turn}/replica_{contribution.rank}/"
         spec = TensorSpec(dtype=b.dtype, shape=Shape(None) if b.indices is not None else b.shape)
-        before: tuple[str, ...] = ()
-        nodes: tuple[Node, ...] = ()
-        state: tuple[StateVariable, ...] = ()
-        keeps: tuple[Node, ...] = ()
+        old = None
         if fault.kind == "stale":
-            dims = _dense_dims(b, fault)
-            name = f"{captured_name(b)}/{turn}"
-            state = tuple(
+            dims, name = _dense_dims(b, fault), f"{captured_name(b)}/{turn}"
+            state = [
                 _state_variable(f"{name}/before_{k}", dims, str(b.dtype), contribution.rank, device)
                 for k in range(fault.delay_steps)
-            )
-            snippet = trace(delayed, (spec,) * (1 + len(state)))
-            added, (old, *now) = snippet.splice(
-                f"{prefix}stale/",
-                [contribution.values, *(kept_state.value for kept_state in state)],
-                device=device,
-            )
-            keeps = tuple(kept_state.keep(value) for kept_state, value in zip(state, now, strict=True))
-            nodes = (*(node for kept_state in state for node in kept_state.nodes), *added, *keeps)
-            before = (old,)
+            ]
+            old = cls._delayed(contribution.values, state, spec, f"{prefix}stale/", device)
+        before = () if old is None else (old.values,)
         # Sent values are weighted by the worker's share of the batch, now or later.
         snippet = trace(
             faulty,
@@ -125,8 +114,25 @@ class _Injected:
         added, (values,) = snippet.splice(
             prefix, [contribution.values, counter.value, *before], device=device
         )
+        if old is None:
+            return cls(nodes=tuple(added), values=values)
+        return replace(old, nodes=(*old.nodes, *added), values=values)
+
+    @classmethod
+    def _delayed(
+        cls, values: str, state: Sequence[StateVariable], spec: TensorSpec, prefix: str, device: str
+    ) -> "_Injected":
+        """Gradient of an earlier step, and state that holds those of later steps."""
+        snippet = trace(delayed, (spec,) * (1 + len(state)))
+        added, (old, *now) = snippet.splice(
+            prefix, [values, *(variable.value for variable in state)], device=device
+        )
+        keeps = [variable.keep(value) for variable, value in zip(state, now, strict=True)]
         return cls(
-            nodes=(*nodes, *added), values=values, state=state, keeps=tuple(node.name for node in keeps)
+            nodes=(*(node for variable in state for node in variable.nodes), *added, *keeps),
+            values=old,
+            state=tuple(state),
+            keeps=tuple(node.name for node in keeps),
         )
 
 

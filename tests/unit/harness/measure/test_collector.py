@@ -336,7 +336,7 @@ def test_what_fails_here_costs_no_result() -> None:
     class Failing(Processes):
         def answer(self, job, per_worker_args, stage):
             if job is unobserved_steps:
-                raise CaseError("worker-died", "worker 1 is gone; go on with --resume", stage="collect")
+                raise CaseError("worker-died", "worker 1 is gone; continue with --resume", stage="collect")
             return super().answer(job, per_worker_args, stage)
 
     assert effect_of(Failing()) == ObserverEffect(why_none="a window failed: worker 1 is gone", failed=True)

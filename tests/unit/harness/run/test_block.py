@@ -177,7 +177,7 @@ def test_a_failed_baseline_is_opened_once_more(cases: Cases) -> None:
     assert rounds_of(results, "a").baseline_step_s == (3.0, 3.0, 1.0, 1.0)
     (note,) = results.runs["b"].notes
     assert messages == [f"w b 2x1: {note}"]
-    assert note == "run again on fresh processes, for ratios to it: worker 1 died"
+    assert note == "run again on fresh processes, because ratios need the baseline: worker 1 died"
 
 
 def test_a_baseline_that_fails_twice_leaves_levels_without_ratios(cases: Cases) -> None:
@@ -213,7 +213,7 @@ def test_a_step_refused_by_chance_has_its_case_opened_once_more(cases: Cases, wh
     (cases.opens if when == "open" else cases.windows)["a"] = [refused()]  # type: ignore[index]
     results = run("a", "b")
     (note,) = results.runs["a"].notes
-    assert note.startswith("run again on fresh processes, since TensorFlow by chance")
+    assert note.startswith("run again on fresh processes, because TensorFlow rejected a step by mistake")
     assert results.runs["b"].notes == ()
 
 
@@ -245,7 +245,7 @@ def test_what_a_gpu_does_not_hold_beside_others_is_left_for_later(cases: Cases, 
     notes: list[str] = []
     results = run("a", "b", "c", baseline="a", tell=notes.append)
     assert (set(results.runs), results.errors, results.postponed) == ({"a", "c"}, {}, ("b",))
-    assert notes == ["w b 2x1: left for later, since a GPU did not hold it beside other cases"]
+    assert notes == ["w b 2x1: runs later, because GPU memory was too small next to other cases"]
     assert len(rounds_of(results, "c").step_s) == MEASURE.rounds
     assert cases.alive == set()
 
@@ -256,7 +256,7 @@ def test_what_a_gpu_does_not_hold_beside_the_baseline_is_measured_alone(cases: C
     results = run("b", beside="s")
     assert (set(results.runs), results.errors, results.postponed) == ({"b"}, {}, ())
     (note,) = results.runs["b"].notes
-    assert note == "run again on fresh processes, since a GPU did not hold it beside the baseline"
+    assert note == "run again on fresh processes, because GPU memory was too small next to the baseline"
     rounds = rounds_of(results, "b")
     assert (len(rounds.step_s), rounds.baseline_step_s) == (MEASURE.rounds, ())
 

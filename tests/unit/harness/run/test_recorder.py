@@ -342,7 +342,7 @@ def test_what_is_known_of_one_site_reaches_no_record_of_another(recorder: RunRec
     [
         (0, 5.0, None),
         (0, 0.0, None),
-        (1, 0.0, "workers closed connections to each other"),
+        (1, 0.0, "bytes of closed connections are missing"),
         (0, 30.0, "more than 1% TCP retransmits between workers"),
     ],
 )

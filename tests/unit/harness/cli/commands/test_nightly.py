@@ -46,7 +46,7 @@ def test_a_command_line_of_before_is_answered_and_names_its_successor(
     beside = ["--reason", "x"] if way == "ack" else []
     assert main(["nightly", "quickstart", "--store", str(tmp_path / "s"), f"--{way}", "x", *beside]) == 2
     notice, error = capsys.readouterr().err.splitlines()
-    assert notice == f"the next release has `stratbench nightly {way}` alone for this"
+    assert notice == f"deprecated; use `stratbench nightly {way} …`"
     assert "No such option" not in error
 
 
