@@ -245,8 +245,8 @@ def figures(tried: Tried) -> str:
         return "-"
     ratio = f"{tried.ratio:.3g}×"
     if tried.interval is None:
-        return f"{ratio} (n={tried.n_repeats})"
-    return f"{ratio} ({tried.interval[0]:.3g} to {tried.interval[1]:.3g}, n={tried.n_repeats})"
+        return f"{ratio} (n = {tried.n_repeats})"
+    return f"{ratio} ({tried.interval[0]:.3g} to {tried.interval[1]:.3g}, n = {tried.n_repeats})"
 
 
 def _document(tried: Tried) -> JsonValue:

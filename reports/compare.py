@@ -183,7 +183,7 @@ def _compared(
     )
     places = ranks(rows, contrasts)
     rows = [replace(row, rank=places.get(row.strategy)) for row in rows]
-    notes = notes_of(shape, rows, cases, baseline_notes)
+    notes = notes_of(shape, rows, cases, baseline_notes, contrasts)
     comparison = _comparison(run, shape, rows, contrasts, [r for records in cases.values() for r in records])
     comparison = replace(
         comparison,

@@ -96,8 +96,8 @@ def spread_of(mean: Mean | None, *, unit: Unit = "number") -> str:
     show = UNITS.get(unit, plain)
     low, high = show(mean.low), show(mean.high)
     if mean.n == 1:
-        return "n=1"
-    return f"n={mean.n}, all {low}" if low == high else f"n={mean.n}, {low}{_TO}{high}"
+        return "n = 1"
+    return f"n = {mean.n}, all {low}" if low == high else f"n = {mean.n}, {low}{_TO}{high}"
 
 
 def bandwidth(value: float | None) -> str:
@@ -133,9 +133,11 @@ def _scaled(value: float | None, units: tuple[tuple[float, str], ...]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A figure or word, and below it what it rests on; `value` is what readers sort by.
+    """Text of a cell, and a note below it.
 
-    `link`: id of the page's section that the text leads to.
+    Attributes:
+        value: number to sort by.
+        link: id of the page's section that the text leads to.
     """
 
     text: str
@@ -146,9 +148,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heading:
-    """A heading; numeric columns are set flush right, and code between backticks in prose as code.
+    """Heading of a column.
 
-    `key` names a column whose heading depends on the run.
+    Attributes:
+        key: name of a column whose heading depends on the run.
+        numeric: True for a column that is flush right.
+        prose: True for texts with code between backticks.
     """
 
     name: str
@@ -161,7 +166,8 @@ class Heading:
 class Table:
     """Cells under headings; the first column names the row.
 
-    `keys`: what readers filter the rows by, where that is another thing than a strategy in the first column.
+    Attributes:
+        keys: names to filter the rows by, unless the first column has the strategies.
     """
 
     caption: str

@@ -50,7 +50,7 @@ class ComparedShape:
     image: str = ""
     swept: frozenset[str] = field(default=frozenset(), compare=False)
 
-    def without_batch(self) -> ComparedShape:
+    def without_batch_and_links(self) -> ComparedShape:
         """The shape without its batch, and the limit of its links."""
         return replace(self, batch_size=0, link_mbit=0.0)
 
@@ -166,7 +166,7 @@ def _has_images(run: Run) -> bool:
 def _requested_key(record: Record, shape: ComparedShape) -> Hashable:
     """Known facts of a case that failed before its batch was known, without its image and links."""
     params = tuple(sorted((name, str(value)) for name, value in record.workload_params.items()))
-    return replace(shape.without_batch(), image=""), params
+    return replace(shape.without_batch_and_links(), image=""), params
 
 
 def _beside(

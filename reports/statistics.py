@@ -192,7 +192,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     """
     log, n = repeated_mean(_logs(values)), len(values)
     interval = interval_of(log)
-    why = None if interval else f"n={n}: no interval"
+    why = None if interval else f"n = {n}: no interval"
     return Estimate(value=math.exp(log.value), n=n, interval=interval, why_no_interval=why)
 
 
@@ -220,7 +220,7 @@ def ratio(values: Sequence[float], baseline: Sequence[float], *, confidence: flo
 
 def _ratio(log: RepeatedMean, n: int, n_baseline: int, confidence: float) -> Ratio:
     """Ratio with the p-value of the t test."""
-    counts = f"n={n}" if n == n_baseline else f"n={n} against {n_baseline}"
+    counts = f"n = {n}" if n == n_baseline else f"n = {n} against {n_baseline}"
     interval, p = interval_of(log, confidence=confidence), t_p(log)
     return Ratio(
         value=exp(log.value),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
-from harness.records.outcome import UNSTEADY_SHARE
 from harness.records.record import Record, Status
-from reports.recommendation.machine_notes import is_disturbed
-from reports.recommendation.phrases import often
+from reports.recommendation.phrases import disturbances
 from reports.rows.report import Comparison, LeftOut, Trust, TrustLevel
 from reports.shapes import strategy_label
 
@@ -16,12 +15,10 @@ _WORDS: Mapping[TrustLevel, str] = {"red": "Problems", "amber": "Caution", "grey
 """Level → its word, the gravest first."""
 _LEVELS: Mapping[Status, TrustLevel] = {"failed": "red", "implausible": "red", "skipped": "amber"}
 _MOST_NAMED = 3
-SUMMED_UP = ("machine-busy", "cores-shared")
-"""Kinds of notes whose contents are in the reasons."""
 
 
 def trust_of(
-    records: Sequence[Record], comparisons: Iterable[Comparison], left_out: Iterable[LeftOut]
+    records: Sequence[Record], comparisons: Sequence[Comparison], left_out: Iterable[LeftOut]
 ) -> Trust:
     """Trust light of a report.
 
@@ -30,9 +27,7 @@ def trust_of(
         comparisons: all comparisons of these records.
         left_out: files and records that the report could not use.
     """
-    reasons = [*_broken(records, left_out), *_load(records)]
-    if any(note.kind == "cores-shared" for one in comparisons for note in one.note_values):
-        reasons.append(("amber", "workers shared cores"))
+    reasons = [*_broken(records, left_out), *_load(records, comparisons)]
     order = list(_WORDS)
     reasons.sort(key=lambda reason: order.index(reason[0]))
     level = reasons[0][0]
@@ -63,18 +58,18 @@ def _named(status: Status, records: Sequence[Record]) -> str:
     return ", ".join((*named[:_MOST_NAMED], *([f"{more} more {status}"] if more > 0 else [])))
 
 
-def _load(records: Sequence[Record]) -> Iterator[tuple[TrustLevel, str]]:
+def _load(records: Sequence[Record], comparisons: Sequence[Comparison]) -> Iterator[tuple[TrustLevel, str]]:
+    disturbed = [reasons for one in comparisons if (reasons := disturbances(one.note_values))]
+    if disturbed:
+        words = ", ".join(dict.fromkeys(chain.from_iterable(disturbed)))
+        part = f" in {len(disturbed)} of {len(comparisons)} comparisons" if len(comparisons) > 1 else ""
+        yield "amber", words + part
     shares = [
-        share
+        record.stability.foreign_cpu
         for record in records
-        if record.stability is not None and (share := record.stability.foreign_cpu) is not None
+        if record.stability is not None and record.stability.foreign_cpu is not None
     ]
-    most = f"{100 * max(shares, default=0.0):.0f} % of the workers' cores"
-    unsteady = [share for share in shares if share >= UNSTEADY_SHARE]
-    if unsteady:
-        level: TrustLevel = "amber" if is_disturbed(unsteady, len(shares)) else "green"
-        yield level, f"other programs used up to {most} {often(len(unsteady), len(shares))}"
-    elif shares:
-        yield "green", f"other programs used at most {most}"
-    else:
+    if not shares:
         yield "grey", "load of other programs not measured"
+    elif not disturbed:
+        yield "green", f"other programs used at most {100 * max(shares):.0f} % of the workers' cores"

@@ -90,16 +90,16 @@ def matched_cases(
     """Pair each case with the same case of the other run.
 
     A case without an exact match is paired with the only one that differs in batch or links alone, else with
-    the only one that differs in cores, memory or image.
+    the only one that differs in batch, links, cores, memory or image.
     """
     left = {identity: case for identity, case in earlier.items() if identity not in later}
-    similar = [_by_shape(left, ComparedShape.without_batch), _by_shape(left, ComparedShape.roughly)]
+    similar = [_by_shape(left, ComparedShape.without_batch_and_links), _by_shape(left, ComparedShape.roughly)]
     for identity, case in later.items():
         before = earlier.get(identity)
         if before is None:
             shape, strategy = identity
             for by_shape, similar_shape in zip(
-                similar, (shape.without_batch(), shape.roughly()), strict=True
+                similar, (shape.without_batch_and_links(), shape.roughly()), strict=True
             ):
                 candidates = [item for item in by_shape.get((similar_shape, strategy), ()) if item in left]
                 if candidates:

@@ -79,11 +79,13 @@ def standing(row: Row) -> tuple[str, str]:
 
 def rate_text(rate: Estimate | None) -> str:
     """A rate with its interval and n."""
-    return f"{plain(rate.value if rate else None)} examples/s, {interval_of(rate)}, n={rate.n if rate else 0}"
+    return (
+        f"{plain(rate.value if rate else None)} examples/s, {interval_of(rate)}, n = {rate.n if rate else 0}"
+    )
 
 
 def trade_off(comparison: Comparison) -> PointChart | None:
-    """Rate against bytes per step; None where fewer than two candidates have both."""
+    """Chart of rate against bytes per step; None if fewer than two candidates have both."""
     figures = comparison.curves.trade_off
     if figures is None:
         return None
@@ -154,13 +156,13 @@ def _byte_bar(row: Row, layer: str, mean: Mean | None) -> Bar:
         kind=kind,
         end=mean.value,
         tip=f"{row.strategy}: {layer} {size}, {spread_of(mean, unit='bytes')}",
-        text=f"{layer} {size}{f' ({apart} payload)' if apart else ''}, n={mean.n}",
+        text=f"{layer} {size}{f' ({apart} payload)' if apart else ''}, n = {mean.n}",
         short=f"{size}{f', {apart}' if apart else ''}",
     )
 
 
 def step_times(comparison: Comparison) -> StripChart | None:
-    """Every step of every repeat; None where no steps are stored."""
+    """Chart of every step of every repeat; None if no steps are stored."""
     rows = [row for row in comparison.rows if any(steps.seconds for steps in row.steps)]
     if not rows:
         return None
@@ -235,7 +237,7 @@ def rounds_over_time(comparison: Comparison) -> LineChart | None:
 
 
 def traced_split(comparison: Comparison) -> BarChart | None:
-    """A traced step as computing, transfer, host, waiting and rest; None where no step was traced."""
+    """Chart of a traced step by activity; None if no step was traced."""
     rows = [(row, row.time_split) for row in comparison.rows if row.time_split is not None]
     if not rows:
         return None
@@ -262,11 +264,11 @@ def _traced_lane(row: Row, split: TimeSplit) -> Lane:
         tip = f"{row.strategy}: {name} {seconds(mean.value)}, {spread_of(mean, unit='seconds')}"
         bars.append(Bar(kind=kind, start=start, end=start + mean.value, tip=tip))
         start += mean.value
-    return _lane(row, bars, note=f"{seconds(split.step_s.value)}, n={split.step_s.n}")
+    return _lane(row, bars, note=f"{seconds(split.step_s.value)}, n = {split.step_s.n}")
 
 
 def memory(comparison: Comparison) -> BarChart | None:
-    """Peak memory of the largest worker, and variables in it; None where it is not stored."""
+    """Chart of the largest worker's peak memory and variables; None if not recorded."""
     rows = {row.strategy: row for row in comparison.rows}
     lanes = []
     for of_workers in comparison.curves.memory:
@@ -279,7 +281,7 @@ def memory(comparison: Comparison) -> BarChart | None:
             if known:
                 span = f", workers from {byte_count(min(known))} to {byte_count(max(known))}"
                 text = f"{name} {byte_count(max(known))}"
-                tip = f"{of_workers.strategy}: {text}{span if len(known) > 1 else ''}, n={of_workers.n}"
+                tip = f"{of_workers.strategy}: {text}{span if len(known) > 1 else ''}, n = {of_workers.n}"
                 bars.append(
                     Bar(kind=kind, end=float(max(known)), tip=tip, text=text, short=byte_count(max(known)))
                 )
@@ -294,13 +296,13 @@ def memory(comparison: Comparison) -> BarChart | None:
 
 
 def losses_by_step(comparison: Comparison) -> LineChart | None:
-    """Loss over the number of the step; None where no losses are stored."""
+    """Chart of the loss by step; None if no losses are stored."""
     x = Axis(name="step, warm-up included", unit="number", what="step", low=0.0)
     return _losses(comparison, "step", x, lambda curve: map(float, curve.at_steps))
 
 
 def losses_by_second(comparison: Comparison) -> LineChart | None:
-    """Loss over seconds of training; None where no losses are stored."""
+    """Chart of the loss by seconds of training; None if no losses are stored."""
     x = Axis(name="time at the median step", unit="seconds", low=0.0)
     return _losses(comparison, "second", x, lambda curve: iter(curve.at_s))
 

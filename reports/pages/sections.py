@@ -38,7 +38,6 @@ from reports.tables.figures import (
     trace_table,
 )
 from reports.tables.placements import pass_table, server_table
-from reports.trust import SUMMED_UP
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -158,8 +157,8 @@ _MOST_WARNINGS = 2
 
 
 def top_warnings(comparison: Comparison) -> list[Note]:
-    """Warnings that stand open below the headline, without those that the trust light sums up."""
-    return [note for note in comparison.warnings if note.kind not in SUMMED_UP][:_MOST_WARNINGS]
+    """Warnings that stand open below the headline."""
+    return list(comparison.warnings[:_MOST_WARNINGS])
 
 
 def other_texts(comparison: Comparison) -> list[str]:

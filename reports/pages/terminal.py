@@ -6,12 +6,13 @@ Names come from users' files. Control characters are spelt out here, so that non
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TypeVar
 
 from harness.records.safe_text import printable, shortened
-from reports.marks import SYMBOLS, WORDS, legend_of
+from reports.marks import SYMBOLS, legend_of, why_unranked
 from reports.quantities import MISSING, byte_count, count, digits, limits, link_rate, times
 from reports.recommendation.phrases import is_disturbance
 from reports.rows.figure import Figure, figures_of
@@ -22,7 +23,7 @@ from reports.tables.curves import fault_table, front_line
 
 T = TypeVar("T")
 _COLUMNS = 100
-_LONGEST_NAME = 30
+_LONGEST_NAME, _LONGEST_REASON = 30, 60
 _MOST_TABLES = 12
 """Most comparisons with a table; if there are more, the terminal shows headlines only."""
 _MOST_WARNINGS = 2
@@ -129,16 +130,21 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, name: int) 
 
 
 def _cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
+    why = textwrap.shorten(why_unranked(row), _LONGEST_REASON, placeholder=" …")
     is_shared = sum(other.rank == row.rank for other in rows) > 1
     return (
         MISSING if row.rank is None else f"{row.rank}{'=' if is_shared else ' '}",
-        row.strategy if row.mark.proven else f"{row.strategy} ({WORDS[row.mark.kind]})",
-        times(1.0 if row.is_baseline else row.ratio.value if row.ratio else None),
+        f"{row.strategy} ({why})" if why else row.strategy,
+        _ratio(row),
         "baseline" if row.is_baseline else limits(row.ratio.interval) or MISSING if row.ratio else MISSING,
         _rounded(row.rate),
         *(_figure(row, figure) for figure in _FIGURES),
         SYMBOLS[row.mark.kind],
     )
+
+
+def _ratio(row: Row) -> str:
+    return times(1.0 if row.is_baseline else row.ratio.value if row.ratio else None)
 
 
 def _rounded(rate: Estimate | Mean | None) -> str:
@@ -222,13 +228,15 @@ def _shape_without_batch(comparison: Comparison) -> str:
 
 def _batch_sizes(comparisons: Sequence[Comparison]) -> Iterator[str]:
     first = comparisons[0]
+    # Another strategy replaces a baseline that failed at one size.
+    baseline = Counter(comparison.baseline for comparison in comparisons).most_common(1)[0][0]
     yield _title(f"{first.workload}: batch sizes", _shape_without_batch(first))
-    yield f"  ex/s, and ratio to {first.baseline or 'the baseline'}, by batch size"
+    yield f"  ex/s, and ratio to {baseline or 'the baseline'}, by batch size"
     cells: dict[str, dict[int | None, str]] = {}
     for comparison in comparisons:
         for row in comparison.rows:
             if row.status == "ok":
-                ratio = times(1.0 if row.is_baseline else row.ratio.value if row.ratio else None)
+                ratio = _ratio(row) if comparison.baseline == baseline else ""
                 text = f"{_rounded(row.rate)} {ratio:>7}"
                 cells.setdefault(row.strategy, {})[comparison.batch_size] = text
     sizes = {comparison.batch_size: count(comparison.batch_size) for comparison in comparisons}
@@ -257,16 +265,19 @@ def _sweep(headings: Mapping[T, str], lines: Sequence[tuple[str, Mapping[T, str]
         headings: value → its heading, in order.
         lines: each strategy with its cell for each measured value.
     """
-    values = list(headings)
-    if len(values) > _MOST_SIZES:
-        values = [*values[: _MOST_SIZES - 1], values[-1]]
+    columns = ("strategy", *_few(tuple(headings.values())))
     rows = [
-        (strategy, *(cells.get(value, MISSING) for value in values))
+        (strategy, *_few([cells.get(value, MISSING) for value in headings]))
         for strategy, cells in lines[:_MOST_LINES]
     ]
     if n_more := len(lines[_MOST_LINES:]):
-        rows.append((f"… {n_more} more", *("" for _ in values)))
-    yield from _table(("strategy", *(headings[value] for value in values)), rows, name=0)
+        rows.append((f"… {n_more} more", *("" for _ in columns[1:])))
+    yield from _table(columns, rows, name=0)
+
+
+def _few(cells: Sequence[str]) -> Sequence[str]:
+    """First and last cells of a row, with an ellipsis for those between if there are many."""
+    return cells if len(cells) <= _MOST_SIZES else (*cells[: _MOST_SIZES - 1], "…", cells[-1])
 
 
 def _legend(comparisons: Sequence[Comparison]) -> Iterator[str]:

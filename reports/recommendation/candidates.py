@@ -102,9 +102,11 @@ _LEAST_SHARE = 0.995
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentBytes:
-    """Bytes that a strategy sends in a step; `is_bound`: an upper bound, not counted.
+    """Bytes that a strategy sends in a step.
 
-    `is_predicted`: from the plan, and the same in every repeat.
+    Attributes:
+        is_predicted: True for bytes of the plan, which are the same in every repeat.
+        is_bound: True for an upper bound, False for an exact number.
     """
 
     mean: Mean
@@ -121,7 +123,7 @@ class SentBytes:
         return f"at most {byte_count(self.mean.value)}" if self.is_bound else byte_count(self.mean.value)
 
     def is_surely_less(self, other: SentBytes) -> bool:
-        """True if repeats show it: ranges apart, and for counted bytes enough repeats and a difference."""
+        """True if both ranges are disjoint; measured bytes also need three repeats and 0.5 % difference."""
         if not (self.is_predicted and other.is_predicted):
             n = min(self.mean.n, other.mean.n)
             if n < MIN_REPEATS_INTERVAL or self.mean.value > _LEAST_SHARE * other.mean.value:

@@ -49,7 +49,7 @@ def stability_notes(cases: Mapping[str, list[Record]]) -> list[Note]:
 
 
 def is_disturbed(shares: Sequence[float], n_repeats: int) -> bool:
-    """Return True if others disturbed a comparison: one repeat, or more than half of them a little.
+    """True if others took `DISTURBED_SHARE` in one repeat, or `UNSTEADY_SHARE` in more than half of them.
 
     Args:
         shares: shares taken by others in its unsteady repeats.

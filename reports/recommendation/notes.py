@@ -10,7 +10,9 @@ from harness.records.comparison import PairedRatios, trimmed_mean
 from harness.records.conditions import AS_WRITTEN
 from harness.records.costs import LONG_PREPARATION_S, ObserverEffect
 from harness.records.record import Record
+from reports.contrasts import Contrasts
 from reports.quantities import digits, evidence, link_rate, times
+from reports.recommendation.candidates import can_win
 from reports.recommendation.machine_notes import setting_notes, stability_notes, unknown_gpu_notes
 from reports.recommendation.phrases import NOTES, by_gravity, note
 from reports.rows.report import Note
@@ -40,6 +42,7 @@ def notes_of(
     rows: Sequence[Row],
     cases: Mapping[str, list[Record]],
     baseline_notes: Sequence[str],
+    contrasts: Contrasts,
 ) -> tuple[Note, ...]:
     """Notes beside a comparison, the gravest first."""
     return by_gravity(
@@ -61,6 +64,7 @@ def notes_of(
             *unknown_gpu_notes(cases),
             *setting_notes(cases),
             *row_notes(rows),
+            *slow_step_notes(rows, contrasts),
             *record_notes(cases),
         ]
     )
@@ -130,10 +134,39 @@ def row_notes(rows: Sequence[Row]) -> Iterator[Note]:
         yield note("host-bound", *waiting)
     if bounded := [row.strategy for row in rows if row.payload_is_bound]:
         yield note("payload-bound", *bounded)
+
+
+def slow_step_notes(rows: Sequence[Row], contrasts: Contrasts) -> list[Note]:
+    """Note on slow steps; a warning if they move a ratio of the headline out of its interval.
+
+    Args:
+        rows: all rows of one comparison, in falling order of standing.
+    """
     lost = {row.strategy: share for row in rows if (share := _rate_lost(row)) > _MOST_RATE_LOST}
-    if lost:
-        shares = (f"{name} {digits(100 * share, significant=2)} %" for name, share in lost.items())
-        yield note("slow-steps", *lost, shares=", ".join(shares))
+    if not lost:
+        return []
+    shares = ", ".join(f"{name} {digits(100 * share, significant=2)} %" for name, share in lost.items())
+    candidates = [row for row in rows if can_win(row)]
+    compared = [row for row in candidates[1:] if row is candidates[1] or row.is_baseline]
+    ratios = [
+        f"{times(by_windows)} {row.strategy}"
+        for row in compared
+        if {candidates[0].strategy, row.strategy} & set(lost)
+        and (by_windows := _ratio_outside(candidates[0], row, contrasts)) is not None
+    ]
+    if not ratios:
+        return [note("slow-steps", *lost, shares=shares)]
+    over_windows = f"{candidates[0].strategy} is {', '.join(ratios)}"
+    return [note("averages-differ", *lost, shares=shares, ratios=over_windows)]
+
+
+def _ratio_outside(row: Row, other: Row, contrasts: Contrasts) -> float | None:
+    """Ratio of rates over whole windows; None if inside the interval of the ratio of median rates."""
+    ratio = contrasts.of(row.strategy, other.strategy)
+    if not (ratio and ratio.interval and row.window_rate and other.window_rate and other.window_rate.value):
+        return None
+    by_windows = row.window_rate.value / other.window_rate.value
+    return None if ratio.interval.contains(by_windows) else by_windows
 
 
 def _rate_lost(row: Row) -> float:
@@ -261,7 +294,7 @@ def preparation_notes(cases: Mapping[str, list[Record]]) -> list[Note]:
 
 
 def computation_notes(cases: Mapping[str, list[Record]]) -> list[Note]:
-    """Precision and compiler of the steps, if the workload has others."""
+    """Notes on precision, XLA and TF32 that differ from the workload's own."""
     methods = {record.method for records in cases.values() for record in records if record.method}
     devices = {record.device for records in cases.values() for record in records}
     precisions = sorted({method.precision for method in methods} - {AS_WRITTEN})

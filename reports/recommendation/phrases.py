@@ -19,6 +19,7 @@ LABELS: Mapping[VerdictKind, str] = {
 
 # Claims, each after the label of its kind.
 FASTEST: Final = "{leader}, {ratios}"
+ONE_DEVICE: Final = "no strategy is faster than one device"
 NEXT: Final = "the next, {name}"
 TIED: Final = "{names} are tied: {ratio}; {decides}"
 NO_INTERVAL: Final = (
@@ -45,7 +46,7 @@ NOT_SIGNIFICANT_CORRECTED: Final = (
 NOT_RANKED: Final = "{how}, not ranked: {names}"
 FASTER: Final = "Faster"
 FASTER_WITHOUT_INTERVAL: Final = "Faster (no CI)"
-NOT_DIFFERENT: Final = "As fast"
+NOT_DIFFERENT: Final = "No significant difference"
 MEASURED: Final = "Measured"
 NO_ANSWER: Final = {
     "fastest": "compare.goal is fastest, but fewer than two strategies were measured and checked correct",
@@ -60,7 +61,7 @@ CHEAPEST: Final = {
     "together": "{names} are tied for cheapest: {leader} {cost}",
     "no-interval": "{leader} is cheapest by its mean: {cost}, no CI",
 }
-LEAST_NETWORK: Final = "{leader} sends least: {figure}{rate}"
+LEAST_NETWORK: Final = "{leader} sends least of those that communicate: {figure}{rate}"
 BYTES_TIED: Final = "{names} are tied for least traffic: {leader} {figure}{rate}"
 BYTES_BOUNDED: Final = "only an upper bound is known of {bounded}"
 BYTES_TOO_FEW: Final = f"at least {MIN_REPEATS_INTERVAL} repeats of each are needed"
@@ -95,6 +96,7 @@ DISTURBANCES: Final = {
     "gpu-busy": "GPU busy",
     "gpu-shared": "GPU shared",
     "cores-shared": "cores shared",
+    "averages-differ": "slow steps",
 }
 """Kind of a warning that makes a headline provisional → the reason in two words."""
 PROVISIONAL: Final = "{label} (provisional, {reason})"
@@ -126,6 +128,8 @@ _WARNINGS: Final = {
         "check-blind": "check is blind: {names} sends nothing, yet passed it | do not rely on ✓ here",
     },
     "figures": {
+        "averages-differ": "slow steps: average rate below the median rate by {shares}; over whole windows "
+        "{ratios} | rerun on an idle machine",
         "self-differs": "A/A test failed: {names} is {ratio} itself | distrust differences of this size",
         "ratios-wide": "CI target of {within} not reached: {ratios} | raise measure.until.at_most",
         "bytes-below": "{names}: {outer} bytes are below {inner} bytes | one of the two is wrong: report it",
@@ -187,21 +191,26 @@ _PLACES: Final = {kind: place for place, kind in enumerate(NOTES)}
 
 
 def often(n: int, of: int) -> str:
-    """Number of disturbed repeats, counted over all strategies of a comparison."""
+    """Phrase for the number of disturbed repeats among those of all strategies."""
     return "in all repeats" if n == of else f"in {n} of {of} repeats of all strategies"
 
 
 def is_disturbance(item: Note) -> bool:
-    """Return True for a warning that makes a headline provisional."""
+    """True for a warning that makes a headline provisional."""
     return item.severity == "warning" and item.kind in DISTURBANCES
 
 
+def disturbances(notes: Sequence[Note]) -> tuple[str, ...]:
+    """Reasons, in two words each, that make a headline provisional."""
+    return tuple(dict.fromkeys(DISTURBANCES[item.kind] for item in notes if is_disturbance(item)))
+
+
 def provisional(advice: Advice, notes: Sequence[Note]) -> Advice:
-    """Mark the headline of a verdict on figures that other programs or shared cores disturbed."""
-    reasons = [DISTURBANCES[item.kind] for item in notes if is_disturbance(item)]
+    """Mark the headline of a verdict on disturbed figures."""
+    reasons = disturbances(notes)
     if not reasons or advice.kind == "none":
         return advice
-    label = PROVISIONAL.format(label=advice.label, reason=", ".join(dict.fromkeys(reasons)))
+    label = PROVISIONAL.format(label=advice.label, reason=", ".join(reasons))
     return replace(advice, headline=f"{label}: {advice.claim}")
 
 

@@ -122,7 +122,8 @@ def _no_interval(rows: Sequence[Row], leader: Row, second: Row, contrasts: Contr
 def _clear(rows: Sequence[Row], leader: Row, second: Row, contrasts: Contrasts) -> str:
     against = "" if second.is_baseline else _against_baseline(rows, leader)
     ratios = filter(None, (against, _against_next(leader, second, contrasts)))
-    return phrases.FASTEST.format(leader=leader.strategy, ratios=", ".join(ratios))
+    claim = phrases.FASTEST.format(leader=leader.strategy, ratios=", ".join(ratios))
+    return f"{claim}; {phrases.ONE_DEVICE}" if leader.mark.kind == "reference" else claim
 
 
 def _against_next(leader: Row, second: Row, contrasts: Contrasts) -> str:

@@ -113,7 +113,7 @@ class Advice:
 
     @property
     def label(self) -> str:
-        """Kind of the verdict in capitals: the first words of the headline."""
+        """Kind of the verdict in capitals, and its doubts, as in `WINNER (provisional, machine busy)`."""
         return self.headline.partition(": ")[0]
 
     @property
@@ -350,7 +350,7 @@ class WorkerMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
-    """Data of one comparison's charts; None or empty without records of it."""
+    """Data of one comparison's charts; None or empty if not recorded."""
 
     trade_off: TradeOff | None = None
     losses: tuple[LossCurve, ...] = ()

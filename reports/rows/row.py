@@ -52,7 +52,7 @@ def _share_cell(_: TimeSplit, share: Mean | None) -> Cell:
     if share is None:
         return Cell(text=MISSING)
     low, high = (f"{100 * limit:.0f}" for limit in (share.low, share.high))
-    note = f"n={share.n}, {low}\N{EN DASH}{high} %"
+    note = f"n = {share.n}, {low}\N{EN DASH}{high} %"
     return Cell(text=f"{100 * share.value:.0f} %", note=note, value=share.value)
 
 

@@ -1,4 +1,4 @@
-"""Tables behind charts: scaling, links, trade-offs, losses, rounds, memory, balance, and faults."""
+"""Tables behind charts: scaling, links, trade-offs, losses, memory and faults."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _rate_cell(line: LinkLine, mbit: float | None) -> Cell:
 
 def _estimate(rate: Estimate) -> Cell:
     cell = estimate_cell(rate)
-    note = cell.note if rate.interval is None else f"n={rate.n}, {interval_of(rate)}"
+    note = cell.note if rate.interval is None else f"n = {rate.n}, {interval_of(rate)}"
     return Cell(text=cell.text, note=note, value=rate.value)
 
 
@@ -146,7 +146,9 @@ def _link_name(point: LinkPoint) -> str:
     requested = link_rate(point.requested_mbit)
     measured = point.measured_mbit
     return (
-        requested if measured is None else f"{requested} ({digits(measured.value)} measured, n={measured.n})"
+        requested
+        if measured is None
+        else f"{requested} ({digits(measured.value)} measured, n = {measured.n})"
     )
 
 
@@ -162,7 +164,7 @@ _NEAR = 0.125
 
 
 def loss_table(comparison: Comparison) -> Table | None:
-    """Losses at up to five steps of each curve; None where no losses are stored."""
+    """Table of losses at up to five steps of each curve; None if no losses are stored."""
     curves = comparison.curves.losses
     if not curves:
         return None
@@ -187,7 +189,7 @@ def loss_table(comparison: Comparison) -> Table | None:
 
 
 def _place_near(share: float, n: int) -> int | None:
-    """The place of n that is nearest to a share of them; None where none is near."""
+    """Index nearest to a share of n values; None if none is near."""
     place = round(share * (n - 1))
     return place if abs(place / (n - 1) - share) <= _NEAR else None
 
@@ -205,7 +207,7 @@ def _loss_cell(curve: LossCurve, place: int | None) -> Cell:
 
 
 def memory_table(comparison: Comparison) -> Table | None:
-    """Memory of the largest and the smallest worker; None where it is not stored."""
+    """Table of memory of the largest and the smallest worker; None if not recorded."""
     if not comparison.curves.memory:
         return None
     return table_of(
@@ -303,7 +305,7 @@ def _fault_cell(cell: FaultCell | None) -> Cell:
     void = "void" if cell.void else ""
     if cell.value is None:
         return Cell(text=cell.outcome, note=", ".join(filter(None, (void, cell.note))))
-    note = ", ".join(filter(None, (void, f"n={cell.value.n}")))
+    note = ", ".join(filter(None, (void, f"n = {cell.value.n}")))
     return Cell(text=_figure(cell.value.value), note=note, value=cell.value.value)
 
 

@@ -105,7 +105,7 @@ def check_table(comparison: Comparison) -> Table:
 
 
 def reshard_table(comparison: Comparison) -> Table | None:
-    """Resharding in a run of the loop on average; None where no strategy here keeps variables in parts."""
+    """Table of resharding per host loop; None if no strategy shards variables."""
     if not any(row.resharding for row in comparison.rows):
         return None
     return _table(
@@ -118,7 +118,7 @@ def reshard_table(comparison: Comparison) -> Table | None:
 
 
 def rule_table(comparison: Comparison) -> Table | None:
-    """Costs and choices of rules; None where no strategy here combines gradients by one."""
+    """Table of aggregation rules' costs and choices; None if no strategy uses one."""
     rows = [row for row in comparison.rows if row.rule is not None]
     if not rows:
         return None

@@ -134,7 +134,7 @@ _MOST_VALUES = 4
 
 
 def difference_table(report: Report) -> Table | None:
-    """A line for each fact that differs, a column for each run; None where all is alike."""
+    """Table of facts that differ, by run; None if none differs."""
     if not report.differences:
         return None
     names = ("fact", *(report.run_in_words(origin.run) or origin.run for origin in report.origins))

@@ -74,16 +74,17 @@ def _winner_cell(comparison: Comparison) -> Cell:
 
 def _speedup_cell(row: Row | None, comparison: Comparison) -> Cell:
     """Ratio of the winner to the baseline, or to the next if the baseline wins."""
-    ratio, other = (row.ratio if row else None), comparison.baseline
+    ratio, text, note = (row.ratio if row else None), "", f", vs {comparison.baseline}"
     if row is not None and row.is_baseline:
         following = next(
             (next_row for next_row in comparison.rows if next_row.ratio and can_win(next_row)), None
         )
         if following is not None and following.ratio is not None:
-            ratio, other = following.ratio.inverse(), phrases.NEXT.format(name=following.strategy)
+            ratio, text = following.ratio.inverse(), f" {phrases.NEXT.format(name=following.strategy)}"
+            note = f"; {phrases.ONE_DEVICE}" if row.mark.kind == "reference" else ""
     if ratio is None:
         return Cell(text=MISSING)
-    return Cell(text=times(ratio.value), note=f"{evidence(ratio)}, vs {other}", value=ratio.value)
+    return Cell(text=f"{times(ratio.value)}{text}", note=f"{evidence(ratio)}{note}", value=ratio.value)
 
 
 def _sent_cell(row: Row | None) -> Cell:

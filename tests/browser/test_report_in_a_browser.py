@@ -189,7 +189,7 @@ def test_a_chart_tells_what_is_pointed_at(page: Page) -> None:
     picture = figure.locator(".live")
     expect(picture.locator("svg")).to_be_visible()
     picture.hover(position={"x": 270, "y": 25})
-    expect(picture).to_contain_text(re.compile(r"examples/s, .*n=3"))
+    expect(picture).to_contain_text(re.compile(r"examples/s, .*n = 3"))
 
 
 def test_a_chart_is_saved_as_the_reader_has_it(page: Page) -> None:

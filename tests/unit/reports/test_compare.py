@@ -22,7 +22,7 @@ from reports.compare import baseline_of, build
 from reports.load import MAX_SHOWN_REPEATS, Run, load, read_steps
 from reports.marks import mark_of
 from reports.origins import origin_of
-from reports.quantities import plain, seconds
+from reports.quantities import plain, seconds, times
 from reports.recommendation.notes import capture_notes, record_notes, separability_notes
 from reports.rows.parts import StepSeries
 from reports.rows.repeat import timed_span
@@ -171,7 +171,19 @@ def test_a_baseline_ahead_without_interval_names_the_next(compare: Compare) -> N
 
 
 def test_a_stall_is_noted(compare: Compare) -> None:
-    assert any("slow steps: " in n for n in compare([change(REDUCE, stall_s=3.0), ALONE]).notes)
+    comparison = compare([change(case, stall_s=100 * case.p50_s, noise=0.2) for case in (REDUCE, ALONE)])
+    (slow,) = [note for note in comparison.note_values if "slow steps: " in note.text]
+    assert (slow.kind, slow.severity) == ("slow-steps", "note")
+    assert "(provisional" not in comparison.verdict.label
+
+
+@pytest.mark.parametrize("slow", [REDUCE, ALONE])
+def test_a_stall_that_changes_the_ratio_of_the_headline_is_a_warning(compare: Compare, slow: Case) -> None:
+    comparison = compare([change(case, stall_s=3.0 * (case is slow), noise=0.0) for case in (REDUCE, ALONE)])
+    rates = {row.strategy: row.window_rate.value for row in comparison.rows if row.window_rate}
+    by_windows = times(rates["all-reduce"] / rates["single"])
+    assert f"; over whole windows all-reduce is {by_windows} single; rerun" in comparison.warnings[0].text
+    assert comparison.verdict.label == "WINNER (provisional, slow steps)"
 
 
 def test_the_control_never_wins_and_says_why(compare: Compare) -> None:
@@ -458,7 +470,7 @@ def test_a_loss_stands_with_the_number_of_its_step(tmp_path: Path) -> None:
     assert [cell.note.partition(", ")[0] for cell in cells[-2:]] == ["steps 9 to 21", "steps 58 to 70"]
     alike = comparison.rows[0].loss_first
     assert alike is not None
-    assert cells[-2].note.endswith(f"n=3, all {plain(alike.low)}")
+    assert cells[-2].note.endswith(f"n = 3, all {plain(alike.low)}")
 
 
 @pytest.mark.parametrize("missing", [{"warmup_steps": None}, {"step_s": None}, {"step_s": StepSeconds(n=0)}])
@@ -559,7 +571,7 @@ def test_only_strategies_with_a_traced_step_are_in_its_table(compare: Compare) -
         "–",
         "333 MB/s",
     ]
-    assert cells[2].note == "45 %, n=3, all 4.50 ms"
+    assert cells[2].note == "45 %, n = 3, all 4.50 ms"
 
 
 def test_a_traced_step_on_gpus_has_columns_for_copies_and_the_host(compare: Compare) -> None:
@@ -639,7 +651,7 @@ def test_processor_time_energy_and_price_are_told_where_they_are_known(compare: 
     ]
     first, second = table.rows
     assert [cell.text for cell in first[:3]] == ["all-reduce", "24.0 ms", "1.50"]
-    assert first[3].note.startswith("at 2.60 an hour, n=3")
+    assert first[3].note.startswith("at 2.60 an hour, n = 3")
     assert [cell.text for cell in second[:3]] == ["single", "18.0 ms", "–"]
     # Twice as fast for 2.6 times the price.
     assert comparison.verdict.leaders == ("all-reduce",)
@@ -696,7 +708,7 @@ def test_power_of_gpus_is_their_energy_over_the_time_of_a_step(compare: Compare)
     assert with_gpus.gpu_w.value == pytest.approx(with_gpus.gpu_j.value / 0.020, rel=0.1)
     table = cost_table(comparison)
     place = [column.name for column in table.columns].index("power of GPUs, W")
-    assert sorted(row[place].note for row in table.rows) == ["", "n=1"]
+    assert sorted(row[place].note for row in table.rows) == ["", "n = 1"]
 
 
 PLAIN = Case(workload="w", strategy="all-reduce", p50_s=0.010)

@@ -125,7 +125,7 @@ def test_what_is_claimed_depends_on_n(n: int, interval: bool) -> None:
     assert (result.why_no_interval is None) is interval
     assert (result.why_no_p is None) is interval
     alone = estimate([2.0 + i / 10 for i in range(n)])
-    assert alone.why_no_interval == (None if interval else f"n={n}: no interval")
+    assert alone.why_no_interval == (None if interval else f"n = {n}: no interval")
 
 
 @pytest.mark.parametrize(("n_top", "n_bottom"), [(3, 3), (4, 3), (3, 9), (5, 5), (6, 8)])
@@ -254,7 +254,7 @@ def test_below_three_repeats_there_is_a_figure_and_nothing_more(n: int) -> None:
     estimate = paired_ratio(pairs([0.1] * n))
     assert estimate.value == pytest.approx(math.exp(0.1))
     assert (estimate.interval, estimate.p_value, estimate.least_effect) == (None, None, None)
-    assert estimate.why_no_interval == f"n={n}: no interval"
+    assert estimate.why_no_interval == f"n = {n}: no interval"
 
 
 def test_repeats_that_agree_to_the_digit_leave_no_doubt() -> None:

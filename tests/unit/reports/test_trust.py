@@ -1,5 +1,6 @@
 """The trust light of a report: its level, and the reasons in one line."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,20 +8,27 @@ import pytest
 from synthetic_run import DIED, NO_GPU, SINGLE, TOO_FAST, Case, write_run
 
 from harness.records.outcome import Stability
+from harness.records.record import Record
 from reports.compare import build
-from reports.load import load
+from reports.load import Run, load
 from reports.rows.report import LeftOut, Trust
 from reports.trust import trust_of
 
 PS = Case(workload="w", strategy="ps")
+QUIET = Stability(foreign_cpu=0.01)
 
 
 def light(
-    folder: Path, *cases: Case, share: float | None = 0.01, left_out: tuple[LeftOut, ...] = ()
+    folder: Path, *cases: Case, stability: Stability = QUIET, left_out: tuple[LeftOut, ...] = ()
 ) -> Trust:
     run = load(write_run(folder, [Case(workload="w", **SINGLE), *cases]))
-    records = [replace(record, stability=Stability(foreign_cpu=share)) for record in run.records]
-    return trust_of(records, build([run]).comparisons, left_out)
+    run = with_stability(run, lambda _: stability)
+    return trust_of(run.records, build([run]).comparisons, left_out)
+
+
+def with_stability(run: Run, stability: Callable[[Record], Stability]) -> Run:
+    records = tuple(replace(record, stability=stability(record)) for record in run.records)
+    return replace(run, stored=replace(run.stored, records=records))
 
 
 def test_a_quiet_machine_without_failures_is_green(tmp_path: Path) -> None:
@@ -32,22 +40,36 @@ def test_a_quiet_machine_without_failures_is_green(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "level", "reason"),
+    ("stability", "level", "reason"),
     [
-        (0.3, "amber", "other programs used up to 30 % of the workers' cores in all repeats"),
-        (None, "grey", "load of other programs not measured"),
+        (Stability(foreign_cpu=0.3), "amber", "machine busy"),
+        (replace(QUIET, throttled_cpu=0.3), "amber", "CPU limited"),
+        (replace(QUIET, stolen_cpu=0.3, n_foreign_gpu=1), "amber", "machine busy, GPU shared"),
+        (Stability(), "grey", "load of other programs not measured"),
     ],
 )
 def test_load_is_amber_and_grey_if_unknown(
-    tmp_path: Path, share: float | None, level: str, reason: str
+    tmp_path: Path, stability: Stability, level: str, reason: str
 ) -> None:
-    trust = light(tmp_path / "run", PS, share=share)
+    trust = light(tmp_path / "run", PS, stability=stability)
     assert (trust.level, trust.reason) == (level, f"{reason}; no failures, no damaged files")
+
+
+def test_the_light_agrees_with_the_headlines_of_single_comparisons(tmp_path: Path) -> None:
+    busy = replace(PS, workload="busy")
+    cases = [Case(workload=name, **SINGLE) for name in ("w", "busy")]
+    run = load(write_run(tmp_path / "run", [*cases, PS, busy]))
+    shares = {"busy": 0.06, "w": 0.01}
+    report = build([with_stability(run, lambda record: Stability(foreign_cpu=shares[record.workload]))])
+    marked = [one.workload for one in report.comparisons if "(provisional, machine" in one.verdict.label]
+    assert marked == ["busy"]
+    assert report.trust.level == "amber"
+    assert report.trust.reason.startswith("machine busy in 1 of 2 comparisons; ")
 
 
 def test_shared_cores_are_amber(tmp_path: Path) -> None:
     shared = replace(PS, notes=("workers share cores: 4 cores wanted, 2 available",))
-    assert light(tmp_path / "run", shared).reason.startswith("workers shared cores; ")
+    assert light(tmp_path / "run", shared).reason.startswith("cores shared; ")
 
 
 @pytest.mark.parametrize(

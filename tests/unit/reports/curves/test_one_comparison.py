@@ -85,7 +85,7 @@ def test_what_is_slower_and_sends_more_is_behind(compare: Compare) -> None:
         "dominated",
         "cannot win",
     ]
-    assert outputs["ps"][2].note.startswith("n=3, ")
+    assert outputs["ps"][2].note.startswith("n = 3, ")
 
 
 def test_without_tcp_of_all_candidates_the_payload_counts(changed: Compare) -> None:

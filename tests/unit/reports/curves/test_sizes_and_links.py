@@ -89,7 +89,7 @@ def test_without_single_a_strategy_is_held_against_its_own_smallest_size(report_
     assert outputs["ps"][3].text == "–"
     assert (outputs["all-reduce"][2].text, outputs["all-reduce"][2].note) == ("itself", "on 2 devices")
     assert "50 % (" in outputs["all-reduce"][4].note
-    assert "n=3, " in outputs["all-reduce"][4].note
+    assert "n = 3, " in outputs["all-reduce"][4].note
 
 
 def test_only_what_differs_in_size_alone_is_one_curve(report_of: Build) -> None:
@@ -156,8 +156,8 @@ def test_rates_by_link_slowest_first(report_of: Build) -> None:
     assert "link" not in links.shape
     table = link_table(links)
     assert [column.name for column in table.columns][2:] == [
-        "10.0 Mbit/s (10.0 measured, n=3)",
-        "1,000 Mbit/s (1,000 measured, n=3)",
+        "10.0 Mbit/s (10.0 measured, n = 3)",
+        "1,000 Mbit/s (1,000 measured, n = 3)",
         "no limit",
     ]
 

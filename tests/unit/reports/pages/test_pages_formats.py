@@ -201,7 +201,7 @@ def test_every_format_shows_where_a_traced_step_s_time_went(tmp_path: Path) -> N
     assert float(line["traced_received_bytes"]) == 2000
     (row,) = json.loads(reports.render([path], "json"))["comparisons"][0]["rows"]
     assert row["time_split"]["compute_s"]["value"] == pytest.approx(0.0045)
-    text = "45 %, n=3, all 4.50 ms"
+    text = "45 %, n = 3, all 4.50 ms"
     assert text in "".join(Page(reports.render([path], "html")).text)
     assert markdown_text(text) in reports.render([path], "md")
 

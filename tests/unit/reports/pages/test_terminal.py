@@ -94,6 +94,17 @@ def test_a_sweep_of_batch_sizes_ends_with_a_table(tmp_path: Path) -> None:
     assert rows[1].split()[2::2] == ["1.00×", "1.00×"]
 
 
+def test_ratios_to_another_baseline_are_left_out_of_a_table_of_batch_sizes(tmp_path: Path) -> None:
+    never = dict.fromkeys(range(3), ("failed", DIED))
+    cases = [replace(case, batch_size=n) for n in (32, 64, 256) for case in (ALONE, REDUCE, PS)]
+    cases[0] = replace(cases[0], problems=never)
+    _, about, _, *rows = (
+        text_of(tmp_path, cases).partition("w: batch sizes")[2].partition("\n\n")[0].splitlines()
+    )
+    assert about == "  ex/s, and ratio to single, by batch size"
+    assert {row.split()[0]: row.count("×") for row in rows} == {"all-reduce": 2, "ps": 2, "single": 2}
+
+
 def test_a_row_without_a_rank_says_why(tmp_path: Path) -> None:
     cases = [ALONE, REDUCE, replace(PS, p50_s=0.001, equivalent=False)]
     text = text_of(tmp_path, cases)
@@ -101,12 +112,14 @@ def test_a_row_without_a_rank_says_why(tmp_path: Path) -> None:
     assert row.split()[:4] == ["–", "ps", "(not", "equivalent)"]
     assert "✗ not equivalent" in text
     assert "control" not in text
+    few = write_run(tmp_path / "few", [ALONE, REDUCE], n_repeats=1)
+    assert "all-reduce (too few repeats)" in to_text(build([load(few)]), folder="RUN")
 
 
 def test_of_many_sizes_and_strategies_a_scaling_table_shows_some(tmp_path: Path) -> None:
     cases = [replace(REDUCE, strategy=f"s{i}", workers=n) for i in range(14) for n in range(2, 9)]
     table = text_of(tmp_path, [ALONE, *cases]).partition("w: scaling")[2].splitlines()
-    assert table[2].split() == ["strategy", "1", "2", "3", "4", "8"]
+    assert table[2].split() == ["strategy", "1", "2", "3", "4", "…", "8"]
     assert ["…", "3", "more"] in [line.split() for line in table]
 
 

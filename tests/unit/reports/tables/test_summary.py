@@ -29,7 +29,8 @@ def test_each_comparison_has_winner_speedup_traffic_and_mark(tmp_path: Path) -> 
     assert winner.text == "single"
     assert speedup.value is not None
     assert speedup.value > 1.0
-    assert re.fullmatch(r"CI [\d.]+–[\d.]+, n = 3, vs the next, [\w-]+", speedup.note)
+    assert re.fullmatch(r"[\d.]+× the next, [\w-]+", speedup.text)
+    assert re.fullmatch(r"CI [\d.]+–[\d.]+, n = 3; no strategy is faster than one device", speedup.note)
     assert "| wide-mlp (2 workers" in "\n".join(markdown_table(table))
 
 

@@ -61,9 +61,9 @@ def test_settings_change_neither_workload_nor_strategy(
 def test_it_shows_what_was_tried_and_what_was_decided(capsys: pytest.CaptureFixture[str]) -> None:
     status, captured = call(capsys, "tune", "wide-mlp", "--strategy", "ps")
     assert status == 0
-    assert "ps:local_proxy_variable=true  1.25× (1.2 to 1.3, n=6)  chosen\n" in captured.out
+    assert "ps:local_proxy_variable=true  1.25× (1.2 to 1.3, n = 6)  chosen\n" in captured.out
     assert "failed: it fell over\n" in captured.out
-    assert "ps:local_proxy_variable=true is faster than ps: 1.25× (1.2 to 1.3, n=6)\n" in captured.out
+    assert "ps:local_proxy_variable=true is faster than ps: 1.25× (1.2 to 1.3, n = 6)\n" in captured.out
     assert captured.out.endswith("run folder: runs/tune-x\nplan: tuned.plan.json\n")
 
 
