@@ -238,7 +238,7 @@ def require_last_batch(n_examples: int, plan: Plan, facts: CapturedWorkload) -> 
         )
     if n_examples != plan.batch_size and facts.draws_from_ops:
         raise UsageError(
-            "needs random numbers that go on from one program to the next, got a step that draws from "
+            "needs random numbers that continue from one program to the next, got a step that draws from "
             "operations' own states; draw with keras.random and a SeedGenerator, or drop it",
             field=FIELD,
         )

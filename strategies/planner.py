@@ -48,7 +48,7 @@ def joint_statistics(strategy: Strategy, step: StepSummary, topology: Topology) 
     if not step.synchronized:
         return JointStatistics()
     if strategy.strategy_class not in ("exact", "bounded"):
-        return JointStatistics(notes=(_taken_apart(step.synchronized),))
+        return JointStatistics(notes=(_own_statistics(step.synchronized),))
     first = step.synchronized[0]
     if topology.micro_batches > 1:
         raise UnsupportedError(
@@ -76,10 +76,10 @@ def _of_every_layer(strategy: Strategy, step: StepSummary) -> JointStatistics:
     return JointStatistics(notes=(note,))
 
 
-def _taken_apart(layers: Sequence[str]) -> str:
+def _own_statistics(layers: Sequence[str]) -> str:
     return (
-        f"{_ASKED} takes the statistics of each replica's own examples where, as here, replicas step without "
-        f"waiting for each other: {first_few(layers)}"
+        f"{_ASKED} uses each replica's own statistics, because replicas do not wait for each other: "
+        f"{first_few(layers)}"
     )
 
 
@@ -155,7 +155,7 @@ def plan_of(strategy: Strategy, values: Params, step: StepSummary, topology: Top
         besides = " apart from its updates" if steps.fused_update or merges else ""
         notes.append(f"one replica: {strategy.name} leaves the captured graph unchanged{besides}")
     elif compression is not None and not any(node.compressor for node in nodes):
-        notes.append(f"{compression.name}: makes no gradient smaller here, all travel as they are")
+        notes.append(f"{compression.name}: no gradient gets smaller here, all are sent uncompressed")
     if topology.n_replicas > 1 and strategy.notes is not None:
         notes += strategy.notes(step, nodes, topology, values)
     notes += all_reduce.notes_on_sharing(nodes, topology, values)

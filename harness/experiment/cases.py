@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -97,17 +97,7 @@ def expand(spec: Experiment) -> tuple[Case, ...]:
         own = unfaulted if strategy.name == CONTROL else scenario
         case = _case(workload, strategy, shape, spec.measure.batch, computation, own)
         cases[case.id] = case
-    for field, filters in (("matrix.include", spec.matrix.include), ("matrix.exclude", spec.matrix.exclude)):
-        for index, item in enumerate(filters):
-            names = [scenario.name for scenario in spec.scenarios]
-            if item.faults is not None and item.faults not in names:
-                hint = suggestion(item.faults, names)
-                raise UsageError(
-                    f"must be a scenario of faults, got {item.faults!r}; {hint}",
-                    field=f"{field}[{index}].faults",
-                )
-            if not any(matches(item, case) for case in cases.values()):
-                raise UsageError("must match at least one case, got none; drop it", field=f"{field}[{index}]")
+    _require_matches(spec, cases.values())
     filtered = tuple(
         case
         for case in cases.values()
@@ -117,20 +107,39 @@ def expand(spec: Experiment) -> tuple[Case, ...]:
     if spec.measure.exposed_comm:
         filtered += _missing_controls(filtered)
     if spec.measure.aa:
-        twins = tuple(_twin(case) for case in filtered if case.strategy == spec.baseline)
-        if filtered and not twins:
-            raise UsageError(
-                f"must be used with the baseline among the cases, got none of {spec.baseline}; relax include "
-                "or exclude",
-                field="measure.aa",
-            )
-        filtered += twins
+        filtered += _twins(filtered, spec.baseline)
     if not filtered:
         raise UsageError(
             "must leave at least one case to run, got none; relax include or exclude", field="matrix"
         )
     _require_few_repeats(spec, len(filtered))
     return filtered
+
+
+def _require_matches(spec: Experiment, cases: Collection[Case]) -> None:
+    """Require that each filter matches a case, and names a scenario of the experiment if any."""
+    names = [scenario.name for scenario in spec.scenarios]
+    for field, filters in (("matrix.include", spec.matrix.include), ("matrix.exclude", spec.matrix.exclude)):
+        for index, item in enumerate(filters):
+            if item.faults is not None and item.faults not in names:
+                hint = suggestion(item.faults, names)
+                raise UsageError(
+                    f"must be a scenario of faults, got {item.faults!r}; {hint}",
+                    field=f"{field}[{index}].faults",
+                )
+            if not any(matches(item, case) for case in cases):
+                raise UsageError("must match at least one case, got none; drop it", field=f"{field}[{index}]")
+
+
+def _twins(cases: Sequence[Case], baseline: StrategyRef) -> tuple[Case, ...]:
+    twins = tuple(_twin(case) for case in cases if case.strategy == baseline)
+    if cases and not twins:
+        raise UsageError(
+            f"must be used with the baseline among the cases, got none of {baseline}; relax include "
+            "or exclude",
+            field="measure.aa",
+        )
+    return twins
 
 
 def matches(item: CaseFilter, case: Case) -> bool:

@@ -115,7 +115,7 @@ def _complete(event: TraceEvent, task: int, thread: int, origin_s: float) -> Jso
 
 
 _NO_KERNELS = (
-    "no traced step: TensorFlow traced operations on GPUs and none of their kernels; see that it can load "
+    "no traced step: TensorFlow traced no GPU kernels; check that it can load "
     "CUDA's libcupti and that no other profiler uses the GPU"
 )
 
@@ -173,7 +173,9 @@ def traced(
         return Traced(note=f"no traced step: {error}")
     traces = together([answer for answer in answers if answer is not None])
     if len(traces) < len(answers):
-        return Traced(note="no traced step: updates passed it by before all workers had made it")
+        return Traced(
+            note="no traced step: some workers skipped the step, because updates do not wait for them"
+        )
     _require_on_gpus(traces, gpus_per_worker)
     document = trace_document(title, traces)
     if sees_no_kernels(traces):

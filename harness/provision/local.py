@@ -84,32 +84,8 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[OwnRay]:
         stack.callback(_restore_handler, on_terminate)
         stack.callback(ray.shutdown)
         stack.callback(_kill_helper_processes, folder)
-        notes: list[str] = []
-
-        def start(temporary: str) -> None:
-            with _one_start_at_a_time(folder.parent):
-                ray.init(
-                    address="local",
-                    num_cpus=n_actors,
-                    include_dashboard=False,
-                    object_store_memory=_OBJECT_STORE_BYTES,
-                    log_to_driver=False,
-                    # In a subfolder, because Ray makes its folder accessible to everybody.
-                    _temp_dir=str(folder / temporary),
-                )
-
         try:
-            try:
-                start("r")
-            except Exception as error:
-                if _OUT_OF_TIME not in str(error):
-                    raise
-                require_room(folder)
-                # Ray gives its servers a fixed 30 s, which can be too short on a busy machine.
-                notes.append(f"Ray started at the second attempt: {first_line(str(error))}")
-                ray.shutdown()
-                end_processes(folder)
-                start("s")
+            notes = _start_ray(folder, n_actors)
         except Exception as error:
             raise ProvisionError(
                 f"local: Ray did not start on this machine: {type(error).__name__}: "
@@ -117,7 +93,37 @@ def own_ray(folder: Path, *, n_actors: int, log_path: Path) -> Iterator[OwnRay]:
                 "else keeps this machine busy"
             ) from error
         _restore_handler(on_terminate)  # Ray installs its own handler
-        yield OwnRay(servers=_children(_SERVER_NAMES), notes=tuple(notes))
+        yield OwnRay(servers=_children(_SERVER_NAMES), notes=notes)
+
+
+def _start_ray(folder: Path, n_actors: int) -> tuple[str, ...]:
+    """Start Ray, after a timeout once more; return a note on the second attempt."""
+    import ray
+
+    def start(temporary: str) -> None:
+        with _one_start_at_a_time(folder.parent):
+            ray.init(
+                address="local",
+                num_cpus=n_actors,
+                include_dashboard=False,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                log_to_driver=False,
+                # In a subfolder, because Ray makes its folder accessible to everybody.
+                _temp_dir=str(folder / temporary),
+            )
+
+    try:
+        start("r")
+    except Exception as error:
+        if _OUT_OF_TIME not in str(error):
+            raise
+        require_room(folder)
+        # Ray gives its servers a fixed 30 s, which can be too short on a busy machine.
+        ray.shutdown()
+        end_processes(folder)
+        start("s")
+        return (f"Ray started at the second attempt: {first_line(str(error))}",)
+    return ()
 
 
 @contextmanager

@@ -72,12 +72,7 @@ def run_slots(
         deadline_s=deadline_s,
         started_s=time.monotonic(),
     )
-    by_cluster: dict[object, list[Slot]] = {}
-    for slot in slots:
-        by_cluster.setdefault(slot.case.shape.cluster, []).append(slot)
-    for case in cases:
-        if case.shape.cluster not in by_cluster and runs.further(case.shape.cluster):
-            by_cluster[case.shape.cluster] = []
+    by_cluster = runs.by_cluster(slots)
     # Starting the first cluster shows whether its workers can be had.
     for key, of_cluster in list(by_cluster.items())[1:]:
         runs.require(key, of_cluster)
@@ -116,6 +111,16 @@ class _ClusterRuns:
     started_s: float
     share: float = 1.0
     has_failed: bool = False
+
+    def by_cluster(self, slots: Sequence[Slot]) -> dict[object, list[Slot]]:
+        """Clusters with repeats to run, also those with further repeats only."""
+        by_cluster: dict[object, list[Slot]] = {}
+        for slot in slots:
+            by_cluster.setdefault(slot.case.shape.cluster, []).append(slot)
+        for case in self.cases:
+            if case.shape.cluster not in by_cluster and self.further(case.shape.cluster):
+                by_cluster[case.shape.cluster] = []
+        return by_cluster
 
     def cases_of(self, key: object, slots: Sequence[Slot]) -> Sequence[Case]:
         """Cases of a cluster that are due; all of its cases if more repeats may follow."""

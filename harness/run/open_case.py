@@ -285,7 +285,7 @@ class OpenCase:
     def _traced(self, measurement: Measurement, observer: ObserverEffect | None) -> Traced:
         case, plan = self.repeat.case, self.repeat.plan
         if observer is not None and observer.failed:
-            return Traced(note="no traced step: its processes failed before it, in windows of --observer")
+            return Traced(note="no traced step: its processes failed earlier, in the windows of --observer")
         if case.chosen.strategy.runner_on(case.shape.hardware) != "graph":
             return Traced(note=f"no traced step: steps are run by {OWN_LOOP}")
         title = f"{case.workload_name} {case.strategy}"

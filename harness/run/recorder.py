@@ -384,7 +384,7 @@ def _notes(record: Record, facts: ClusterFacts, capture: Capture, plan: Plan, ru
         yield run.traced.note
     if record.method is not None and record.method.replicas_on_gpus:
         sharing = sharing_text(record.method.replicas_on_gpus)
-        yield f"{sharing}: times and bytes between GPUs are not those of GPUs of their own"
+        yield f"{sharing}: times and GPU traffic differ from those with one GPU per replica"
     yield from _doubts_on(run.measurement)
 
 

@@ -94,9 +94,7 @@ def notes_on_sharing(nodes: Iterable[PlanNode], topology: Topology, params: Para
     knob_values = {params.get(knob, "auto") for knob in _KNOBS_OF_SUMS}
     if not topology.shares_devices or transports <= {"tcp"} or knob_values != {"auto"}:
         return []
-    return [
-        "replicas share a GPU, and NCCL needs one for each: TensorFlow's ring sums through the host's memory"
-    ]
+    return ["replicas share a GPU, which NCCL does not support: TensorFlow's ring sums through host memory"]
 
 
 def in_buckets(

@@ -173,7 +173,7 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode], topology: Topology, para
     if params.get("f") is not None or not BY_NAME[aggregation.rule].per_fault:
         return ()
     rule = f"rule={aggregation.rule} with f={aggregation.f} of {aggregation.n} workers"
-    return (f"{rule}, the most that it withstands: a smaller f keeps more of what honest ones send",)
+    return (f"{rule}, the maximum: a smaller f uses more of the honest workers' gradients",)
 
 
 def _check(step: StepSummary, topology: Topology, params: Params) -> None:

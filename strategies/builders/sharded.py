@@ -82,7 +82,7 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode], *_: object) -> list[str]
     sentences = []
     if whole_names:
         sentences.append(
-            "kept by every replica, since the step does not only read their values before their own updates: "
+            "whole on every replica, because the step also uses them outside their own updates: "
             f"{first_few(whole_names)}"
         )
     if tables:

@@ -117,7 +117,7 @@ def merging_notes(nodes: Sequence[PlanNode], step: StepSummary) -> list[str]:
         return []
     note = (
         "merge_rows: rows of sparse gradients with equal ids are summed before the update, and the reference "
-        f"does the same; an optimizer that squares or clips rows takes another step: {first_few(merged)}"
+        f"does the same; an optimizer that squares or clips rows steps differently: {first_few(merged)}"
     )
     return [note]
 

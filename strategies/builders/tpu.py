@@ -71,10 +71,10 @@ def notes(step: StepSummary, nodes: Sequence[PlanNode], *_: object) -> list[str]
     dense = [v for v in step.variables if v.name in parted and not v.sparse]
     coupled = [v.name for v in dense if not v.updated_by_elements]
     names_of_notes = {
-        "gradients are of all rows, as on cores, not of those of the batch alone: "
+        "dense gradients of all rows, as on TPU cores, not only the batch's rows: "
         f"{first_few(sparse)}": sparse,
-        "updates that take norms, means or branches of whole gradients, which are then summed whole; the "
-        f"payload leaves out what else of their variables is made whole: {first_few(coupled)}": coupled,
+        "gradients summed whole, because updates take their norms, means or branches; the "
+        f"payload excludes other gathered tensors of these variables: {first_few(coupled)}": coupled,
     }
     return [note for note, names in names_of_notes.items() if names]
 

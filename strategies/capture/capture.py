@@ -185,4 +185,4 @@ def _check_travels(graph: Graph) -> None:
 def _notes(not_fetched: Sequence[str]) -> tuple[str, ...]:
     if not not_fetched:
         return ()
-    return (f"not fetched, because they are no dense tensors: {', '.join(not_fetched)}; return tensors",)
+    return (f"not fetched, because they are not dense tensors: {', '.join(not_fetched)}; return tensors",)

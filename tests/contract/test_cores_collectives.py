@@ -74,4 +74,4 @@ def test_plans_predict_which_sums_are_whole(name, tmp_path):
     is_guess = name == "lamb"
     assert ((operations[SUM], operations[SCATTER]) == predicted) is not is_guess
     is_whole = predicted[0] > 0
-    assert any("updates that take norms, means or branches" in note for note in plan.notes) == is_whole
+    assert any("updates take their norms, means or branches" in note for note in plan.notes) == is_whole

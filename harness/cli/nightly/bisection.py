@@ -56,12 +56,7 @@ def bisect(
     """
     regression = regression_of(history_options.store, spec.name, case, confirm=history_options.confirm)
     subject = regression.series.subject
-    regressed = next((item for item in expand(spec) if item.id == subject.case), None)
-    if regressed is None:
-        raise UsageError(
-            f"must be a case of the experiment, got {subject.case}; drop the --set options that remove it",
-            field="bisect",
-        )
+    regressed = _case_of(spec, subject.case)
     code = code_of(regression, regressed)
     checkout = Checkout(root=code.root, environ=environ)
     commits = code.commits(checkout)
@@ -89,6 +84,16 @@ def bisect(
         )
         search.carry_out(worktree, runs.run)
     return search.answer(code.name, case=subject.case, metric=subject.metric)
+
+
+def _case_of(spec: Experiment, name: str) -> Case:
+    case = next((item for item in expand(spec) if item.id == name), None)
+    if case is None:
+        raise UsageError(
+            f"must be a case of the experiment, got {name}; drop the --set options that remove it",
+            field="bisect",
+        )
+    return case
 
 
 def regression_of(store: Path, experiment: str, case: str, *, confirm: int) -> SeriesVerdict:

@@ -118,7 +118,7 @@ def doubts(traces: Sequence[WorkerTrace]) -> str | None:
         notes.append(f"waits and transfers are split by the clocks of {n_clocks} machines, which may differ")
     n_left_out = sum(trace.n_left_out for trace in traces)
     if n_left_out:
-        notes.append(f"the {n_left_out} shortest of its events count as neither computing nor moving")
+        notes.append(f"the {n_left_out} shortest events count as neither compute nor transfer")
     return f"traced step: {', and '.join(notes)}" if notes else None
 
 

@@ -60,8 +60,8 @@ class UpdateLoop:
 
     def note(self) -> str:
         counts = sorted(self.updates_by_size.copy().items())
-        times = ", ".join(f"{n_updates} took {number}" for number, n_updates in counts)
-        return f"contributions in an update: of {sum(n for _, n in counts)} updates {times or 'none'}"
+        sizes = ", ".join(f"{n_updates} with {size}" for size, n_updates in counts)
+        return f"contributions per update: {sizes or 'no updates'}"
 
     def end(self) -> None:
         """Mark the session as about to close, so that its end is not a failure."""
@@ -120,8 +120,8 @@ class Pace:
 
     def note(self) -> str:
         return (
-            f"{self.dropped} contributions came too late and {self.passed} steps passed without it; rates "
-            "count their examples too"
+            f"contributions dropped as late: {self.dropped}, steps skipped: {self.passed}; rates count their "
+            "examples too"
         )
 
     def record(self, losses: Sequence[Array], progress: Array) -> Sequence[Array]:

@@ -436,7 +436,7 @@ def test_a_record_counts_the_replicas_that_share_gpus(
     record = ended(recorder, shared, measurement(0.5))
     assert record.method is not None
     assert record.method.replicas_on_gpus == (2,)
-    assert "2 replicas share 1 GPU: times and bytes between GPUs are not those of GPUs of their own" in (
+    assert "2 replicas share 1 GPU: times and GPU traffic differ from those with one GPU per replica" in (
         record.notes
     )
     assert from_json(to_json(record)) == record

@@ -197,7 +197,7 @@ def test_between_replicas_that_share_a_gpu_tensorflows_ring_takes_the_place_of_n
     own, shared = (make_plan(strategy, {}, MODEL, topology) for topology in (GPUS, SHARED))
     assert (transports(own), transports(shared)) == ({"nccl"}, {"ring"})
     (note,) = set(shared.notes) - set(own.notes)
-    assert note.startswith("replicas share a GPU, and NCCL needs one for each")
+    assert note.startswith("replicas share a GPU, which NCCL does not support")
     assert topology_of(shared).shares_devices
     assert not topology_of(own).shares_devices
 

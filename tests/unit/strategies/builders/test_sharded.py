@@ -206,7 +206,7 @@ def test_fully_sharded_all_keep_what_a_step_reads_after_its_update():
     assert [node.variable for node in planned.nodes if node.gathered] == ["w", "table"]
     assert owners_of(planned, "late") in ([0, 1], [1, 0])
     assert any(
-        note.startswith("kept by every replica") and note.endswith("late, tied") for note in planned.notes
+        note.startswith("whole on every replica") and note.endswith("late, tied") for note in planned.notes
     )
     assert any(
         note.startswith("whole table sent in every step") and "table" in note for note in planned.notes

@@ -181,7 +181,7 @@ def test_a_gather_among_many_that_would_be_larger_is_not_made():
     planned = plan("all-reduce", **many)
     assert not chosen(planned)
     assert planned.payload_matrix == plan("all-reduce", replicas_per_task=(1,) * 8).payload_matrix
-    assert planned.notes == ("qsgd: makes no gradient smaller here, all travel as they are",)
+    assert planned.notes == ("qsgd: no gradient gets smaller here, all are sent uncompressed",)
     assert chosen(plan("ps", **many))
 
 

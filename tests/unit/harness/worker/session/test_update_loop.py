@@ -30,7 +30,7 @@ def test_updates_are_counted_by_their_contributions_until_the_session_ends():
     loop.join()
     loop.check()
     assert loop.updates_by_size == {2: 2, 1: 1}
-    assert loop.note() == "contributions in an update: of 3 updates 1 took 1, 2 took 2"
+    assert loop.note() == "contributions per update: 1 with 1, 2 with 2"
 
 
 def test_who_waits_for_contributions_goes_on_when_the_last_update_has_taken_them():
@@ -94,7 +94,7 @@ def test_a_late_worker_skips_the_steps_that_others_made():
         assert losses == [results[-1]]
     assert results == [0, 1, 2]
     assert (pace.dropped, pace.passed) == (1, 2)
-    assert pace.note().startswith("1 contributions came too late and 2 steps passed without it")
+    assert pace.note().startswith("contributions dropped as late: 1, steps skipped: 2")
     assert next(progress, None) is None
 
 
