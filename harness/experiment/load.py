@@ -278,7 +278,7 @@ def _left_out(document: Mapping[str, YamlValue], overrides: Mapping[str, object]
     until = measure.get("until") if isinstance(measure, Mapping) else None
     if until is None or overrides.get("measure.until", until) is not None:
         return ()
-    return ("measure.until of the experiment is left out, since the number of repeats was given",)
+    return ("measure.until is ignored, because the number of repeats was given",)
 
 
 def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False) -> Experiment:

@@ -85,23 +85,16 @@ def marked(graph: TrainGraph, own: Collection[str]) -> Marked:
     A wait for a shared variable's gradient is not included: it means that the replica has computed its own.
     """
     by_name = graph.graph.by_name
-    apart = {b.node for b in graph.batch} | {v.handle for v in graph.variables}
-    crossing = {n for b in graph.boundaries for n in (b.values, b.indices)}
-    read: dict[str, None] = {}
-    waited_for: dict[int, dict[str, None]] = {}
-    nodes_crossing = {n for n in crossing if n is not None}
-    levels = levels_of(graph.graph, nodes_crossing) if graph.n_levels > 1 else {}
-    for node in graph.graph.nodes:
-        if node.name not in own:
-            continue
-        for ref in node.inputs:
-            name = producer(ref)
-            if name in own or name in apart:
-                continue
-            if ref[0] != "^":
-                read[ref] = None
-            elif name not in crossing:
-                waited_for.setdefault(max(levels.get(name, 1), 1), {})[name] = None
+    crossing = {n for b in graph.boundaries for n in (b.values, b.indices) if n is not None}
+    levels = levels_of(graph.graph, crossing) if graph.n_levels > 1 else {}
+    read: list[str] = []
+    waited_for: dict[int, list[str]] = {}
+    for ref in _shared_inputs(graph, own):
+        name = producer(ref)
+        if ref[0] != "^":
+            read.append(ref)
+        elif name not in crossing:
+            waited_for.setdefault(max(levels.get(name, 1), 1), []).append(name)
     nodes: list[Node] = []
     update_values: list[UpdateValue] = []
     refs: dict[str, str] = {}
@@ -125,3 +118,10 @@ def marked(graph: TrainGraph, own: Collection[str]) -> Marked:
         update_values.append(UpdateValue(node=updated, dtype=_INT32, level=level))
         refs |= {f"^{name}": f"^{updated}" for name in names}
     return Marked(nodes=tuple(nodes), update_values=tuple(update_values), refs=refs)
+
+
+def _shared_inputs(graph: TrainGraph, own: Collection[str]) -> list[str]:
+    """References of replicas' nodes to nodes that exist once, without batch and variables, each once."""
+    apart = {b.node for b in graph.batch} | {v.handle for v in graph.variables}
+    refs = (ref for node in graph.graph.nodes if node.name in own for ref in node.inputs)
+    return [ref for ref in dict.fromkeys(refs) if producer(ref) not in own and producer(ref) not in apart]

@@ -128,7 +128,7 @@ def test_what_tensorflow_cannot_run_is_refused_with_the_way_out(name, params, to
 def test_replicas_that_share_a_gpu_are_summed_by_tensorflows_ring():
     for name, topology in {"tf-mirrored": SHARING_ONE, "tf-multi-worker-mirrored": SHARING}.items():
         (note,) = make_plan(name, {}, STEP, topology).notes
-        assert note.endswith("NCCL needs one for each: TensorFlow's ring sums through the host's memory")
+        assert note.endswith("which NCCL does not support: TensorFlow's ring sums through host memory")
     for ops in ("hierarchical-copy", "reduction-to-one-device"):
         assert make_plan("tf-mirrored", {"cross_device_ops": ops}, STEP, SHARING_ONE).notes == ()
     assert make_plan("tf-central-storage", {}, STEP, SHARING_ONE).notes == ()

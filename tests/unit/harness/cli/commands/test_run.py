@@ -80,7 +80,7 @@ def test_a_number_of_repeats_says_what_it_leaves_out(
     status, captured = call(capsys, "run", str(file), *options)
     ((spec, _),) = pipeline.asked
     assert status == 0
-    note = "measure.until of the experiment is left out, since the number of repeats was given\n"
+    note = "measure.until is ignored, because the number of repeats was given\n"
     assert captured.err == (note if is_told else "")
     assert (spec.measure.until is None) is (is_told or "measure.until=null" in options)
 
