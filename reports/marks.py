@@ -25,7 +25,7 @@ class MarkForm:
 FORMS: dict[MarkKind, MarkForm] = {
     "equivalent": MarkForm("✓", "equivalent", "blue"),
     "reference": MarkForm("✓", "one device", "blue"),
-    "within-bound": MarkForm("≈", "lossy, within the compressor's bound", "blue"),
+    "within-bound": MarkForm("≈", "lossy, within the compressor's bound", "green"),
     "not-equivalent": MarkForm("✗", "not equivalent", "red"),
     "beyond-bound": MarkForm("✗", "beyond the compressor's bound", "red"),
     "undecidable": MarkForm("?", "undecidable", "grey"),

@@ -15,6 +15,7 @@ from reports.charts.in_page import charts_source, compressed, echarts_source
 from reports.quantities import Cell, Heading, Table
 
 _CODE = re.compile(r"`([^`]+)`")
+_INTERVAL = re.compile(r"(\(CI [^()]*\))")
 
 
 def prose(text: str) -> Markup:
@@ -23,6 +24,13 @@ def prose(text: str) -> Markup:
     code = Markup("<code>{}</code>")
     parts = enumerate(_CODE.split(text))
     return Markup("").join(code.format(part) if i % 2 else part for i, part in parts)
+
+
+def whole_intervals(text: str) -> Markup:
+    """Text as markup, without line breaks inside intervals such as `(CI 1.25–1.31, n = 3)`."""
+    interval = Markup('<span class="whole">{}</span>')
+    parts = enumerate(_INTERVAL.split(text))
+    return Markup("").join(interval.format(part) if i % 2 else part for i, part in parts)
 
 
 # Tables of thousands of cells share most of their texts.
@@ -86,7 +94,7 @@ def template(name: str) -> jinja2.Template:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"prose": prose, "table": table_markup}
+    environment.filters |= {"prose": prose, "table": table_markup, "whole": whole_intervals}
     environment.globals |= _script()
     return environment.get_template(name)
 

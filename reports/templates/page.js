@@ -248,6 +248,15 @@
   };
   addEventListener("hashchange", open);
   open();
+  // The index lists the parts of the comparison in view only.
+  const entries = [...document.querySelectorAll(".index .foldable")];
+  const markCurrent = () => {
+    const isAbove = (entry) => document.querySelector(entry.querySelector("a").hash).getBoundingClientRect().top < innerHeight / 2;
+    const current = entries.findLast(isAbove) ?? entries[0];
+    for (const entry of entries) entry.classList.toggle("current", entry === current);
+  };
+  addEventListener("scroll", markCurrent, { passive: true });
+  markCurrent();
   // Paper shows what the reader has chosen, too.
   addEventListener("beforeprint", () => {
     for (const figure of document.querySelectorAll("figure[data-chart]")) {
