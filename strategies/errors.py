@@ -1,6 +1,7 @@
 """Errors of strategies: one line with the subject, the rule, the received value and advice."""
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 
 _MOST_NAMED = 3
@@ -37,10 +38,16 @@ def suggestion(word: str, known: Iterable[str]) -> str:
         word: unknown name.
     """
     names = list(known)
-    close = difflib.get_close_matches(word, names, n=1)
-    if close:
+    close = [name for name in names if _folded(name) == _folded(word)]
+    close = close or difflib.get_close_matches(word, names, n=1)
+    close = close or [name for name in names if word in re.split("[-_]", name)]
+    if len(close) == 1:
         return f"did you mean {close[0]!r}?"
     return f"known are {', '.join(names)}" if names else "none are known"
+
+
+def _folded(name: str) -> str:
+    return re.sub("[-_ ]", "", name).lower()
 
 
 def first_few(items: Sequence[str]) -> str:

@@ -259,7 +259,10 @@ def _describe(error: BaseException, arguments: Sequence[str]) -> _Failure:
 
 
 def _parser_message(error: typer.BadParameter, arguments: Sequence[str]) -> str:
+    from harness.experiment.load import plain_rule
+
     message = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
+    message = plain_rule(message).replace("Input should be", "must be")
     names = tuple(getattr(getattr(error, "param", None), "opts", ()))
     for argument, following in itertools.pairwise([*arguments, ""]):
         name, separator, joined = argument.partition("=")

@@ -48,6 +48,12 @@ def find(experiment: str) -> Path:
         UsageError: neither a file nor a shipped name.
     """
     path = Path(experiment)
+    if re.search(r"\.py(:|$)", experiment):
+        raise UsageError(
+            f"must be a file or a shipped experiment, got {experiment!r}, which is a workload; write "
+            f"`quickstart --workloads {experiment}`",
+            field="experiment",
+        )
     looks_like_path = "/" in experiment or path.suffix in {".yaml", ".yml"}
     if looks_like_path or path.is_file():
         if not path.is_file():
@@ -391,9 +397,15 @@ def _section_at(location: tuple[int | str, ...]) -> type[Section]:
     return FaultItem if location[:1] == ("faults",) else section
 
 
+def plain_rule(message: str) -> str:
+    """Message of a validation, with plain words for numbers."""
+    message = re.sub(", unable to parse string as an? (integer|number)", "", message)
+    return message.replace("a valid integer", "a whole number").replace("a valid number", "a number")
+
+
 def _rule(message: str) -> str:
     message = message.replace("valid tuple", "valid list")
-    rule = re.sub(r"^(Input|Tuple|String|Value) should", "must", message)
+    rule = re.sub(r"^(Input|Tuple|String|Value) should", "must", plain_rule(message))
     return re.sub(r" after validation, not \d+$", "", rule)
 
 

@@ -60,6 +60,7 @@ def test_either_spelling_resolves():
     [
         ("all-reduse", {}, "strategy 'all-reduse': unknown name; did you mean 'all-reduce'"),
         ("qqq", {}, "unknown name; known are single, none, ps, ps-load-balancing, all-reduce, "),
+        ("all-reduce", {"ratio": 0.1}, "unknown parameter 'ratio'; did you mean 'compressor_ratio'"),
         ("all-reduce", {"chunksize": 1}, "unknown parameter 'chunksize'; did you mean 'chunk_size'"),
         ("single", {"sync": True}, "unknown parameter 'sync'; known are fused_update"),
         ("ps", {"sync": 1}, "sync must be true or false, got 1; leave it out for true"),

@@ -16,6 +16,10 @@ from strategies.errors import StrategyError
         (["run", "quickstart", "--wokers", "3"], "stratbench: No such option: --wokers"),
         (["run", "quickstart", "--workers", "x"], "stratbench: Invalid value for '--workers'"),
         (
+            ["run", "quickstart", "--steps", "few"],
+            "stratbench: Invalid value for '--steps': must be a whole number, got 'few'; see",
+        ),
+        (
             ["run", "quickstart", "--workers", "0"],
             "stratbench: cluster.workers: must be greater than or equal to 1",
         ),
@@ -42,7 +46,7 @@ from strategies.errors import StrategyError
         ),
         (
             ["run", "quickstart", "--warmup", "soon"],
-            "stratbench: measure.warmup_steps: must be 'auto' or a valid",
+            "stratbench: measure.warmup_steps: must be 'auto' or a whole number",
         ),
         (["run", "quickstart", "--set", "x"], "stratbench: set: must be dotted.path=value"),
         (["run", "quickstart", "--resume"], "stratbench: resume: must be used with --out"),

@@ -374,9 +374,9 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
         ({"cluster": {"link": {"rate": 2}}}, "cluster.link.rate: unknown key, did you mean 'rate_mbit'?"),
         ({"measure": {"stpes": 2}}, "measure.stpes: unknown key, did you mean 'steps'?"),
         ({"matrix": {"exclude": [{"strat": "ps"}]}}, "matrix.exclude[0].strat: unknown key, did you mean"),
-        ({"cluster": {"workers": "two"}}, "cluster.workers: must be a valid integer, got 'two' (str)"),
-        ({"cluster": {"workers": [1, True]}}, "cluster.workers[1]: must be a valid integer, got True (bool)"),
-        ({"cluster": {"workers": 2.0}}, "cluster.workers: must be a valid integer, got 2.0 (float)"),
+        ({"cluster": {"workers": "two"}}, "cluster.workers: must be a whole number, got 'two' (str)"),
+        ({"cluster": {"workers": [1, True]}}, "cluster.workers[1]: must be a whole number, got True (bool)"),
+        ({"cluster": {"workers": 2.0}}, "cluster.workers: must be a whole number, got 2.0 (float)"),
         ({"cluster": {"workers": 0}}, "cluster.workers: must be greater than or equal to 1, got 0"),
         ({"cluster": {"workers": []}}, "cluster.workers: must have at least 1 item, got []"),
         (
@@ -442,7 +442,7 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
         (_linked(workers=[10]), "cluster.link.workers: must be a mapping from a worker's number to its link"),
         (
             _linked(workers={"a": {"rate_mbit": 1}}),
-            "cluster.link.workers.a: must be a valid integer, got 'a'",
+            "cluster.link.workers.a: must be a whole number, got 'a'",
         ),
         (_linked(workers={1: {"rate_mbit": 0}}), "cluster.link.workers.1.rate_mbit: must be greater than 0"),
         (
@@ -473,7 +473,7 @@ def test_a_checkpoint_is_the_same_file_wherever_the_run_goes_on() -> None:
         ({"cluster": None}, "cluster: must be a mapping, got null"),
         (
             {"measure": {"warmup_steps": "later"}},
-            "measure.warmup_steps: must be 'auto' or a valid integer, got",
+            "measure.warmup_steps: must be 'auto' or a whole number, got",
         ),
         (
             {"measure": {"steps": 0, "repeats": 0}},
@@ -654,6 +654,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     ("name", "expected"),
     [
         ("quickstrat", "did you mean 'quickstart'?"),
+        ("./mine.py:model:rate=0.5", "write `quickstart --workloads ./mine.py:model:rate=0.5`"),
         ("zzz", "known are byzantine, byzantine-short, demo, link-sweep"),
         ("no/such.yaml", "which is not there"),
         ("mine.yml", "which is not there"),

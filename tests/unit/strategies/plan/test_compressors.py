@@ -62,6 +62,8 @@ def test_either_spelling_of_a_name_resolves():
     ("params", "message"),
     [
         ({"compressor": "fp61"}, "unknown compressor 'fp61'; did you mean 'fp16'?"),
+        ({"compressor": "PowerSGD"}, "unknown compressor 'PowerSGD'; did you mean 'powersgd'?"),
+        ({"compressor": "top-k"}, "unknown compressor 'top-k'; did you mean 'topk'?"),
         ({"compressor": "zip"}, "unknown compressor 'zip'; known are none, fp16,"),
         ({"compressor": 4}, "compressor must be str, got 4"),
         ({"compressor_rank": 2}, "compressor_rank needs a compressor, got none; add compressor=powersgd"),
