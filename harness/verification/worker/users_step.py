@@ -125,7 +125,7 @@ def _verdict(
         reference,
         both.users if users.returns_loss and not drawn.loss else replace(both.users, losses=None),
         lambda: make_reference(both.step, initial, alone, batches),
-        [*([] if users.returns_loss else ["loss (not returned)"]), *both.unknown, *sorted(drawn.variables)],
+        [*([] if users.returns_loss else ["loss"]), *both.unknown, *sorted(drawn.variables)],
     )
     if not both.unlike or not verdict.equal:
         return verdict
