@@ -31,6 +31,7 @@ from harness.provision.temporary_folder import (
     start_time,
 )
 from harness.provision.worker_environment import process_variables, temporary_folder
+from harness.records.record import CORES_SHARED
 
 if TYPE_CHECKING:
     from harness.provision.ray.pool import RayCluster
@@ -308,7 +309,7 @@ def _notes(shape: ClusterShape, *, pinned: bool, exposure: str | None) -> list[s
     if not pinned:
         n_available = len(os.sched_getaffinity(0))
         n_wanted = shape.workers * shape.cores_per_worker
-        notes.append(f"workers share cores: {n_wanted} cores wanted, {n_available} available")
+        notes.append(f"{CORES_SHARED}: {n_wanted} cores wanted, {n_available} available")
     if exposure is not None:
         notes.append(exposed_line(exposure))
     return notes

@@ -116,6 +116,11 @@ class Machine:
     gpus: tuple[GpuFacts, ...] | None = None
 
 
+def short_hash(sha: str) -> str:
+    """Abbreviated hash of a commit or a file."""
+    return sha[:10]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repository:
     """Commit of the git repository that holds a user's file.

@@ -47,6 +47,12 @@ DIVERGED_KINDS = (NON_FINITE_LOSS, NON_FINITE_GRADIENTS)
 """Failure types of a training that diverged."""
 KILLED_BY_FAULT = "killed-by-fault"
 """Failure type when an injected fault killed a worker."""
+MANY_RETRANSMITS = 0.01
+"""Share of the bytes sent from which on a record notes that TCP sent them again."""
+CORES_SHARED = "workers share cores"
+WARMUP_UNSETTLED = "warm-up did not settle"
+RETRANSMITS = f"more than {MANY_RETRANSMITS:.0%} TCP retransmits"
+"""First words of the notes of a record that reports recognize."""
 Status = Literal["ok", "failed", "skipped", "implausible"]
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
 Scalar = None | bool | int | float | str

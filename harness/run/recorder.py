@@ -31,7 +31,7 @@ from harness.records.conditions import (
 )
 from harness.records.costs import GpuUse, Link
 from harness.records.outcome import Equivalence, Failure, SavedCheckpoint
-from harness.records.record import Record, StrategyClass
+from harness.records.record import MANY_RETRANSMITS, RETRANSMITS, WARMUP_UNSETTLED, Record, StrategyClass
 from harness.records.run_documents import CHECKPOINT
 from harness.run.open_case import CaseRun
 from harness.run.plausibility import implausible_bytes, implausible_rate, implausible_speed, payload_is_bound
@@ -138,7 +138,6 @@ def files_of(case: Case) -> dict[str, str | None]:
     return {name: source_hash(name) for is_file, name in refs if is_file}
 
 
-_MANY_SENT_AGAIN = 0.01
 _UNSEEN_GPUS = GpuUse(why_none="GPUs were not sampled")
 Number = TypeVar("Number", int, float)
 
@@ -390,7 +389,7 @@ def _notes(record: Record, facts: ClusterFacts, capture: Capture, plan: Plan, ru
 
 def _doubts_on(measured: Measurement) -> Iterator[str]:
     if not measured.settled:
-        yield f"warm-up did not settle within {measured.warmup_steps} steps: step times still changed"
+        yield f"{WARMUP_UNSETTLED} within {measured.warmup_steps} steps: step times still changed"
     gpus = measured.consumption.gpus
     if gpus is not None and gpus.why_none is not None:
         yield f"GPU activity unknown: {gpus.why_none}"
@@ -400,9 +399,9 @@ def _doubts_on(measured: Measurement) -> Iterator[str]:
     if tcp.n_closed:
         yield "TCP bytes are incomplete: bytes of closed connections are missing"
     share = tcp.retransmitted_bytes_per_step / tcp.bytes_per_step if tcp.bytes_per_step else 0.0
-    if share > _MANY_SENT_AGAIN:
+    if share > MANY_RETRANSMITS:
         # Without the figure, which the record has, the note is the same for all repeats.
-        yield f"more than {_MANY_SENT_AGAIN:.0%} TCP retransmits between workers"
+        yield f"{RETRANSMITS} between workers"
 
 
 def _alike(record: Record) -> tuple[object, ...]:

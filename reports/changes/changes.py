@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from harness.records.comparison import RepeatedMean, comparable_facts, repeated_mean
+from harness.records.conditions import short_hash
 from reports.changes import phrases
 from reports.changes.case_results import (
     LAYERS,
@@ -326,12 +327,11 @@ def _differences(before: Mapping[str, object], after: Mapping[str, object]) -> l
 
 _FILES = "provenance.files."
 _HASH = re.compile("[0-9a-f]{32,}")
-_N_DIGITS = 9
 
 
 def _difference(name: str, before: str | None, after: str | None) -> str:
     """Describe one difference: of files only their names, of other hashes their first digits."""
     if name.startswith(_FILES) and before and after:
         return phrases.EDITED.format(file=name.rpartition("/")[2].removeprefix(_FILES).partition(":")[0])
-    old, new = (_HASH.sub(lambda m: m[0][:_N_DIGITS], text or "unknown") for text in (before, after))
+    old, new = (_HASH.sub(lambda m: short_hash(m[0]), text or "unknown") for text in (before, after))
     return phrases.DIFFERS.format(fact=name, before=old, after=new)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from harness.records.conditions import Repository
+from harness.records.conditions import Repository, short_hash
 from harness.records.safe_text import printable
 from reports.history import phrases
 from reports.history.change_points import EARLY_NIGHTS, LEAST_NIGHTS
@@ -21,7 +21,6 @@ Commits = Callable[[SeriesVerdict], Sequence[str]]
 STRATBENCH = "stratbench"
 """Name of our own repository beside those of users."""
 _N_NAMED, _N_DETAILED = 4, 2
-_SHORT = 10
 _FAILED_CHECKS = {NOT_EQUIVALENT: WORDS["not-equivalent"], BEYOND_BOUND: WORDS["beyond-bound"]}
 
 
@@ -60,7 +59,7 @@ def code_of(night: Night) -> tuple[str, ...]:
     return tuple(
         printable(
             (phrases.UNCOMMITTED if repository.git_dirty else phrases.CODE).format(
-                name=repository.name, commit=repository.git_sha[:_SHORT]
+                name=repository.name, commit=short_hash(repository.git_sha)
             )
         )
         for repository in dict.fromkeys((own, *night.workload_commits.values()))

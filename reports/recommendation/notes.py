@@ -9,7 +9,7 @@ from itertools import chain
 from harness.records.comparison import PairedRatios, trimmed_mean
 from harness.records.conditions import AS_WRITTEN
 from harness.records.costs import LONG_PREPARATION_S, ObserverEffect
-from harness.records.record import Record
+from harness.records.record import CORES_SHARED, RETRANSMITS, WARMUP_UNSETTLED, Record
 from reports.contrasts import Contrasts
 from reports.quantities import digits, evidence, link_rate, times
 from reports.recommendation.candidates import can_win
@@ -30,9 +30,9 @@ _ROUNDING = 1.0 + 1e-9
 # What the transport itself sends in a step (headers, control messages); a tiny model's payload drowns in it.
 ALARM_FLOOR_BYTES = 20_000
 _KINDS_OF_RECORD_NOTES = {
-    "workers share cores": "cores-shared",
-    "warm-up did not settle": "warmup-unsettled",
-    "more than 1% ": "retransmits",
+    CORES_SHARED: "cores-shared",
+    WARMUP_UNSETTLED: "warmup-unsettled",
+    RETRANSMITS: "retransmits",
 }
 """Start of a record's own note → its kind."""
 

@@ -20,6 +20,7 @@ from harness.experiment.cases import Case, expand
 from harness.experiment.model import Experiment
 from harness.host_facts import checkout_of, own_checkout
 from harness.provision.temporary_folder import run_folder
+from harness.records.conditions import short_hash
 from reports.changes.changes import ByRate, Factor, changes_between
 from reports.history.figures import RATE, RATIO
 from reports.history.store import reading
@@ -158,8 +159,8 @@ class BisectedCode:
             )
         if self.earlier == self.later:
             raise UsageError(
-                f"needs nights of different commits, got {self.earlier[:10]} of {self.name} for both: the "
-                "cause is not committed code",
+                f"needs nights of different commits, got {short_hash(self.earlier)} of {self.name} for both: "
+                "the cause is not committed code",
                 field="bisect",
             )
         return checkout.commits_in_a_row(self.earlier, self.later)
@@ -251,7 +252,7 @@ class Search:
             ) from None
         factor, why = self._between(0, last)
         if factor is None or factor.interval is None or factor.interval.high >= 1:
-            ends = f"{self.commits[0].sha[:10]} and {self.commits[last].sha[:10]}"
+            ends = f"{short_hash(self.commits[0].sha)} and {short_hash(self.commits[last].sha)}"
             got = _factor_text(factor) if factor and factor.interval else why
             raise CaseError(
                 "ends-alike",

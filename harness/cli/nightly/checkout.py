@@ -14,6 +14,7 @@ from harness.errors import CaseError, HarnessError, MissingError, UsageError, fi
 from harness.host_facts import without_git
 from harness.provision.temporary_folder import PREFIX
 from harness.provision.worktrees import dead_entries, new_worktree
+from harness.records.conditions import short_hash
 
 Judgement = Literal["good", "bad", "skip"]
 """Judgement on a commit for `git bisect`."""
@@ -35,7 +36,7 @@ class Commit:
     subject: str
 
     def __str__(self) -> str:
-        return f"{self.sha[:10]} {self.subject}".rstrip()
+        return f"{short_hash(self.sha)} {self.subject}".rstrip()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,13 +64,14 @@ class Checkout:
         for sha in (earlier, later):
             if not self._is_so("cat-file", "-e", _REVISIONS, sha):
                 raise UsageError(
-                    f"needs commit {sha[:10]}, which is missing in the checkout {self.root}; run `git fetch`",
+                    f"needs commit {short_hash(sha)}, which is missing in the checkout {self.root}; "
+                    "run `git fetch`",
                     field="bisect",
                 )
         if not self._is_so("merge-base", "--is-ancestor", _REVISIONS, earlier, later):
             raise UsageError(
-                f"needs a descendant of the earlier night's commit, got {later[:10]}, which does not descend "
-                f"from {earlier[:10]}; compare runs of both with `stratbench compare`",
+                f"needs a descendant of the earlier night's commit, got {short_hash(later)}, which does not "
+                f"descend from {short_hash(earlier)}; compare runs of both with `stratbench compare`",
                 field="bisect",
             )
         span = f"{earlier}..{later}"

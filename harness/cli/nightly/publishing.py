@@ -17,7 +17,7 @@ from harness.errors import EXIT_CASE, EXIT_OK, EXIT_REGRESSION, StoreError, Usag
 from harness.experiment.references import file_of
 from harness.host_facts import checkout_of, commits_between, own_checkout
 from harness.measure.prometheus import NightFigures, SeriesFigure, night_page
-from harness.records.conditions import Repository
+from harness.records.conditions import Repository, short_hash
 from reports.history import verdict_text
 from reports.history.database import HistoryError
 from reports.history.figures import BENCHMARKS
@@ -25,8 +25,6 @@ from reports.history.store import History, Night, reading
 from reports.history.trend_page import trend_page
 from reports.history.verdict_text import STRATBENCH, Commits, workload_commit
 from reports.history.verdicts import NightVerdict, SeriesVerdict
-
-_SHORT = 10
 
 
 def commits_of(verdict: SeriesVerdict) -> tuple[str, ...]:
@@ -45,7 +43,7 @@ def _of_workload(before: Night, since: Night, workload: str) -> Iterator[str]:
     if earlier is not None:
         yield from _between(file_of(reference), earlier[1], repository)
     if repository.git_dirty:
-        at = f" at {repository.git_sha[:_SHORT]}" if repository.git_sha else ""
+        at = f" at {short_hash(repository.git_sha)}" if repository.git_sha else ""
         yield f"{repository.name}{at}: uncommitted changes"
 
 
@@ -56,7 +54,7 @@ def _between(file: Path, earlier: Repository, later: Repository) -> Iterator[str
     commits = _commits(root, earlier.git_sha, later.git_sha) if root else ()
     yield from (f"{later.name} {commit}" for commit in commits)
     if not commits:
-        span = f"{earlier.git_sha[:_SHORT]} to {later.git_sha[:_SHORT]}"
+        span = f"{short_hash(earlier.git_sha)} to {short_hash(later.git_sha)}"
         yield f"{later.name} {span}: commits not in a checkout on this machine"
 
 

@@ -14,6 +14,7 @@ from harness.provision.protocols import USUAL_START, ClusterFacts, StartOptions
 from harness.provision.ray.settings import chatter_in, ray_environment
 from harness.provision.temporary_folder import PREFIX, reap, run_folder
 from harness.provision.worker_environment import process_variables
+from harness.records.record import CORES_SHARED
 
 if TYPE_CHECKING:
     from harness.provision.cluster.hosts import ClusterHosts
@@ -161,7 +162,7 @@ def _facts(hosts: "ClusterHosts", n_workers: int) -> ClusterFacts:
     if n_nodes < len(nodes):
         notes.append(f"{len(nodes)} workers share {n_nodes} nodes of the cluster")
     if not is_pinned:
-        notes.append("workers share cores: a machine of the cluster has fewer than its workers asked for")
+        notes.append(f"{CORES_SHARED}: a machine of the cluster has fewer than its workers asked for")
     if len({(n.machine.cpu_model, n.machine.n_cores, n.machine.architecture) for n in nodes}) > 1:
         notes.append("workers are on machines that differ; the record names that of worker 0")
     return ClusterFacts(
