@@ -19,7 +19,7 @@ ENTRY = re.compile(r"(?:^ {4}|(?<=[.;]) )([\w*`, ]+): (\w+)", re.MULTILINE)
 """Entry of a section, on a line of its own or after another one; its name and first word."""
 PARTICIPLES = frozenset(
     {"asked", "came", "each", "found", "given", "gone", "held", "kept", "made", "said", "shown", "taken"}
-    | {"told"}
+    | {"brought", "handed", "heard", "hears", "mates", "owing", "told"}
 )
 """Names that say nothing about the value."""
 

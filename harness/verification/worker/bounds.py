@@ -133,11 +133,11 @@ class BoundMeter:
             node = nodes.get(b.variable)
             if node is None or gradient not in self.compressed.passed[n]:
                 continue
-            brought = _brought(b, _members(node, topology), shards, crossed)
+            contributions = _contributions(b, _members(node, topology), shards, crossed)
             if rounding is PLAIN:
-                self._measure(gradient, n, node, brought)
+                self._measure(gradient, n, node, contributions)
             else:
-                apart = norm_of(sum(brought.values()) - self._totals[gradient, n])
+                apart = norm_of(sum(contributions.values()) - self._totals[gradient, n])
                 self._floors[gradient, n] = max(self._floors.get((gradient, n), 0.0), apart)
             kind = crossed[0][b.values][0].dtype
             passed[b.values] = (joined(self.compressed.passed[n][gradient]).astype(kind), None)
@@ -192,17 +192,19 @@ class BoundMeter:
             undecidable=undecidable,
         )
 
-    def _measure(self, gradient: Gradient, n: int, node: PlanNode, brought: Mapping[int, Array]) -> None:
+    def _measure(
+        self, gradient: Gradient, n: int, node: PlanNode, contributions: Mapping[int, Array]
+    ) -> None:
         assert node.compressor is not None
         name, place = gradient
-        self._totals[gradient, n] = np.asarray(sum(brought.values()))
-        codec = codec_of(node.compressor, n_terms=1 if node.synchronizer == "ps" else len(brought))
+        self._totals[gradient, n] = np.asarray(sum(contributions.values()))
+        codec = codec_of(node.compressor, n_terms=1 if node.synchronizer == "ps" else len(contributions))
         memory = f"compressor/{name}{f'__{place}' if place else ''}/{RESIDUAL}"
-        meant, after_step = brought, {}
+        meant, after_step = contributions, {}
         if isinstance(codec, Feedback):
             before, after = self.compressed.residuals[n], self.compressed.residuals[n + 1]
-            meant = {rank: own + before[memory, rank] for rank, own in brought.items()}
-            after_step = {rank: after[memory, rank] for rank in brought}
+            meant = {rank: own + before[memory, rank] for rank, own in contributions.items()}
+            after_step = {rank: after[memory, rank] for rank in contributions}
         scale = sum(map(norm_of, meant.values()))
         for part, passed in self.compressed.passed[n][gradient]:
             where = ("" if part is None else f"part {part.index} of ") + f"{name} in step {n + 1}"
@@ -259,16 +261,16 @@ def _members(node: PlanNode, topology: Topology) -> Mapping[int, int]:
     return {r.rank: r.rank for r in topology.replicas()}
 
 
-def _brought(
+def _contributions(
     b: Boundary,
     member_of: Mapping[int, int],
     shards: Sequence[Shard],
     crossed: Sequence[Mapping[str, Crossed]],
 ) -> dict[int, Array]:
     """Each member's part of the global mean or sum, by rank."""
-    brought: dict[int, Array] = {}
+    contributions: dict[int, Array] = {}
     for shard, weight, own in zip(shards, weights_of(shards, b.rule), crossed, strict=True):
         member = member_of[shard.replica.rank]
         value = widened(own[b.values][0]) * weight
-        brought[member] = brought[member] + value if member in brought else value
-    return brought
+        contributions[member] = contributions[member] + value if member in contributions else value
+    return contributions

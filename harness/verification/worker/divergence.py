@@ -80,11 +80,11 @@ def first_divergence(
         }
         for name in totals - set(synchronised_by):
             synchronised_by[name] = rewrite.name
-        brought = {captured_name(b) for s in steps for b in s.boundaries if b.contributions}
-        if not totals and brought == set(expected) and not joint:
+        with_contributions = {captured_name(b) for s in steps for b in s.boundaries if b.contributions}
+        if not totals and with_contributions == set(expected) and not joint:
             # Beyond the first level, a single replica would continue from an update of its own.
             outcome = {
-                name: v for name, v in _brought(steps, initial, topology, batch).items() if name in first
+                name: v for name, v in _contributed(steps, initial, topology, batch).items() if name in first
             }
             wrong = _first_wrong(step, expected, [outcome], verdict)
             if wrong is not None:
@@ -154,7 +154,7 @@ def _first_wrong(
     return None
 
 
-def _brought(
+def _contributed(
     steps: Sequence[TrainGraph], initial: InitialValues, topology: Topology, batch: Sequence[Array]
 ) -> Crossing:
     """Sum of all replicas' contributions; each task runs by itself, on one device."""

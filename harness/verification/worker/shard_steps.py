@@ -122,12 +122,12 @@ class StepTurns:
             n_turns=max(*fetches.values(), *targets.values(), 1),
         )
 
-    def brought(self, b: Boundary, fetched: Mapping[str, Array]) -> Crossed:
+    def contribution(self, b: Boundary, fetched: Mapping[str, Array]) -> Crossed:
         values, indices = self.sources[b.values]
         return fetched[values], None if indices is None else fetched[indices]
 
     def crossed(self, fetched: Mapping[str, Array]) -> dict[str, Crossed]:
-        return {b.values: self.brought(b, fetched) for b in self.boundaries}
+        return {b.values: self.contribution(b, fetched) for b in self.boundaries}
 
     def fed(self, combined: Mapping[str, Crossed]) -> dict[str, Array]:
         fed: dict[str, Array] = {}
@@ -314,9 +314,9 @@ class ShardSteps:
                 fetched[i] |= own
                 self._require_shapes(turn, own)
             crossing = [b for b in self._step.boundaries if b.level == turn]
-            brought = [[self._turns.brought(b, own) for own in fetched] for b in crossing]
+            contributions = [[self._turns.contribution(b, own) for own in fetched] for b in crossing]
             sums = self._sums.apart(len(crossing))
-            crossed = in_threads(partial(self._crossed, shards), sums, crossing, brought)
+            crossed = in_threads(partial(self._crossed, shards), sums, crossing, contributions)
             combined |= {b.values: of_boundary for b, of_boundary in zip(crossing, crossed, strict=True)}
         self.results = returned(
             (replace(result, rank=shards[i].rank, weight=weights[i]), fetched[i][result.tensor])
@@ -331,15 +331,15 @@ class ShardSteps:
         return self._sums.of_losses(self.losses, shards, loss.reduction), combined
 
     def _crossed(
-        self, shards: Sequence[Shard], sums: RoundedSums, b: Boundary, brought: Sequence[Crossed]
+        self, shards: Sequence[Shard], sums: RoundedSums, b: Boundary, contributions: Sequence[Crossed]
     ) -> Crossed:
-        crossed = sums.of_boundary(b, brought, shards)
+        crossed = sums.of_boundary(b, contributions, shards)
         return merged_rows(*crossed) if self._topology.merges_rows else crossed
 
     def _require_shapes(self, turn: int, own: Mapping[str, Array]) -> None:
         for b in self._step.boundaries:
             if b.role == "state" and b.level == turn and b.shape.dims is not None:
-                tensor, got = self._turns.sources[b.values][0], self._turns.brought(b, own)[0].shape
+                tensor, got = self._turns.sources[b.values][0], self._turns.contribution(b, own)[0].shape
                 sizes = zip(b.shape.dims, got, strict=False)
                 if len(got) != len(b.shape.dims) or any(size not in (-1, n) for size, n in sizes):
                     raise StateShapeError(b, producer(tensor), got)
