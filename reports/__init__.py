@@ -32,8 +32,8 @@ def render(
     run_dirs: Sequence[Path],
     format: str = "html",  # noqa: A002 - the option's name on the command line
     *,
-    tell: Callable[[str], None] | None = None,
-    tell_damage: Callable[[str], None] | None = None,
+    notify: Callable[[str], None] | None = None,
+    notify_damage: Callable[[str], None] | None = None,
     destination: Path | None = None,
 ) -> str:
     """Make a report of one or more run folders.
@@ -43,9 +43,9 @@ def render(
         format: one of `FORMATS`; names and messages go through its escaping.
         destination: file to which the report will be written; a page in its run folder links to the other
             files there.
-        tell: receives messages on parts that were left out (the first ones, or all if the format cannot list
+        notify: receives messages on left-out parts (the first ones, or all if the format cannot list
             them), and hints on further commands.
-        tell_damage: receives messages on damaged or missing files instead.
+        notify_damage: receives messages on damaged or missing files instead.
     Raises:
         ReportError: the format does not exist, no folder is given, or a folder is given twice.
         harness.errors.StoreError: a folder is not a run folder.
@@ -55,9 +55,9 @@ def render(
             f"format: must be one of {', '.join(FORMATS)}, got {format!r}; html is the full report"
         )
     report = _report(run_dirs, with_files=format in ("html", "json"), with_steps=format == "html")
-    if tell is not None:
+    if notify is not None:
         # CSV cannot list the others; all other formats do.
-        _tell(report, tell, tell_damage or tell, most=None if format == "csv" else _MOST_MESSAGES)
+        _notify(report, notify, notify_damage or notify, most=None if format == "csv" else _MOST_MESSAGES)
     in_run_folder = (
         destination is not None
         and len(run_dirs) == 1
@@ -66,17 +66,17 @@ def render(
     return _text(report, format, in_run_folder=in_run_folder)
 
 
-def _tell(
-    report: Report, tell: Callable[[str], None], tell_damage: Callable[[str], None], *, most: int | None
+def _notify(
+    report: Report, notify: Callable[[str], None], notify_damage: Callable[[str], None], *, most: int | None
 ) -> None:
     # Damage comes first, so that it is among the messages shown.
     left_out = sorted(report.left_out, key=lambda item: not item.is_damage)
     for item in left_out[:most]:
-        (tell_damage if item.is_damage else tell)(f"left out: {item.where}: {item.why}")
+        (notify_damage if item.is_damage else notify)(f"left out: {item.where}: {item.why}")
     if most is not None and (more := len(left_out[most:])):
-        tell(f"left out: {more} more, listed in the report")
+        notify(f"left out: {more} more, listed in the report")
     for hint in report.hints:
-        tell(hint)
+        notify(hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ def report_of(run_dir: Path) -> RunReport:
 
 
 def text_with_notes(
-    run_dirs: Sequence[Path], *, tell: Callable[[str], None], tell_damage: Callable[[str], None]
+    run_dirs: Sequence[Path], *, notify: Callable[[str], None], notify_damage: Callable[[str], None]
 ) -> str:
     """Make the results of run folders for a terminal, with all notes.
 
@@ -111,7 +111,7 @@ def text_with_notes(
     from reports.pages.terminal import to_text
 
     report = _report(run_dirs, with_files=False, with_steps=False)
-    _tell(report, tell, tell_damage, most=None)
+    _notify(report, notify, notify_damage, most=None)
     return to_text(report, folder="", with_notes=True)
 
 

@@ -51,7 +51,7 @@ class Block:
             it fails.
         beside: the baseline if no case of the block is; timed for ratios, not recorded.
         doing: called with the current activity.
-        tell: called with messages to print.
+        notify: called with messages to print.
         see: called for each window of a recorded case, with the case, its median step and the round.
     """
 
@@ -61,7 +61,7 @@ class Block:
     baseline: str | None
     beside: PreparedCase | None
     doing: Callable[[str], None]
-    tell: Callable[[str], None]
+    notify: Callable[[str], None]
     see: Callable[[OpenCase, float, int], None]
     _open: dict[str, OpenCase] = field(default_factory=dict)
     _errors: dict[str, CaseError] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Block:
         if was_refused_by_gpu(self._errors.get(name)) and self._recorded_beside(name):
             del self._errors[name]
             self._crowded_out.append(name)
-            self.tell(f"{_title(repeat)}: runs later, because GPU memory was too small next to other cases")
+            self.notify(f"{_title(repeat)}: runs later, because GPU memory was too small next to other cases")
 
     def _recorded_beside(self, name: str) -> set[str]:
         return self._open.keys() - {name, None if self.beside is None else _id(self.beside)}
@@ -144,7 +144,7 @@ class Block:
     def _open_again(self, repeat: PreparedCase, why: str) -> None:
         note = f"run again on fresh processes, {why}"
         self._notes[_id(repeat)] = note
-        self.tell(f"{_title(repeat)}: {note}")
+        self.notify(f"{_title(repeat)}: {note}")
         self._opened(repeat)
 
     def _why_again(self, repeat: PreparedCase, error: CaseError) -> str | None:

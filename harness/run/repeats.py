@@ -189,7 +189,7 @@ class SlotRunner:
                 beside=None if own is not None else self._baseline_beside(largest, first, failed),
                 baseline=own,
                 doing=doing,
-                tell=self.progress.note,
+                notify=self.progress.note,
                 see=partial(self._see, doing, f"{what} repeat {first.repeat}"),
             )
             return block.run(repeats, seed=f"{self.spec.measure.seed}/{first.block}")

@@ -148,11 +148,11 @@ class NewNight:
     is_damaged: bool = False
 
 
-def run_night(folder: Path, *, tell: Callable[[str], None]) -> NewNight:
+def run_night(folder: Path, *, notify: Callable[[str], None]) -> NewNight:
     """Read a run folder as a night.
 
     Args:
-        tell: called with a message on each unusable part of the folder.
+        notify: called with a message on each unusable part of the folder.
     Raises:
         harness.errors.StoreError: it is no run folder.
         HistoryError: its start time is lost.
@@ -165,7 +165,7 @@ def run_night(folder: Path, *, tell: Callable[[str], None]) -> NewNight:
     if not run.stored.created_utc:
         raise HistoryError(f"{folder} must say when its run began, got nothing; its run.json is damaged")
     for item in run.left_out:
-        tell(f"left out: {folder}: {item.where}: {item.why}")
+        notify(f"left out: {folder}: {item.where}: {item.why}")
     figures, lost = figures_of(run)
     provenance = next((record.provenance for record in run.records if record.provenance), None)
     git_sha = provenance.git_sha if provenance else None
@@ -176,36 +176,36 @@ def run_night(folder: Path, *, tell: Callable[[str], None]) -> NewNight:
         experiment=str(run.experiment.get("name") or run.name),
         run=run.name,
         run_dir=str(folder),
-        git_sha=full_commit(git_sha, source=folder, tell=tell),
+        git_sha=full_commit(git_sha, source=folder, notify=notify),
         git_dirty=provenance.git_dirty if provenance else None,
-        workload_commits=dict(_workload_commits(run, source=folder, tell=tell)),
+        workload_commits=dict(_workload_commits(run, source=folder, notify=notify)),
         is_damaged=any(item.is_damage for item in run.left_out),
     )
 
 
 def _workload_commits(
-    run: Run, *, source: Path, tell: Callable[[str], None]
+    run: Run, *, source: Path, notify: Callable[[str], None]
 ) -> Iterator[tuple[str, Repository]]:
     """Each workload from a user's file, and its repository."""
     provenances = {record.workload: record.provenance for record in run.records if record.provenance}
     for workload, provenance in provenances.items():
         if provenance.workload is not None:
-            git_sha = full_commit(provenance.workload.git_sha, source=source, tell=tell)
+            git_sha = full_commit(provenance.workload.git_sha, source=source, notify=notify)
             yield workload, replace(provenance.workload, git_sha=git_sha)
 
 
-def full_commit(name: str | None, *, source: Path, tell: Callable[[str], None]) -> str | None:
+def full_commit(name: str | None, *, source: Path, notify: Callable[[str], None]) -> str | None:
     """Full name of a commit; None for no name, or an invalid one.
 
     It becomes an argument of git, so it must not look like an option.
 
     Args:
         source: file that names the commit, for the message.
-        tell: called with a message if the name is invalid.
+        notify: called with a message if the name is invalid.
     """
     if name is None or _COMMIT.fullmatch(name):
         return name
-    tell(f"{source} must name its commit by 40 or 64 hex digits, got {name!r:.80}; the night has no commit")
+    notify(f"{source} must name its commit by 40 or 64 hex digits, got {name!r:.80}; the night has no commit")
     return None
 
 

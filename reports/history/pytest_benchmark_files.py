@@ -92,12 +92,12 @@ class StoredBenchmarks:
     commit_info: StoredCommit | None = None
 
 
-def benchmarks_night(file: Path, *, tell: Callable[[str], None]) -> NewNight:
+def benchmarks_night(file: Path, *, notify: Callable[[str], None]) -> NewNight:
     """Read the medians of a file as a night.
 
     Args:
         file: file written by `pytest --benchmark-json`.
-        tell: called with a message on each unusable benchmark.
+        notify: called with a message on each unusable benchmark.
     Raises:
         NothingUsableError: none of its benchmarks has a median.
         HistoryError: it is no file of pytest-benchmark.
@@ -119,7 +119,7 @@ def benchmarks_night(file: Path, *, tell: Callable[[str], None]) -> NewNight:
     if len(lost) == len(subjects):
         raise NothingUsableError(_nothing_usable(file, lost))
     for case in lost:
-        tell(f"left out: {file}: {case.case}: {case.message}")
+        notify(f"left out: {file}: {case.case}: {case.message}")
     commit = document.commit_info or StoredCommit()
     return NewNight(
         figures=tuple(_figures(subjects, document.benchmarks)),
@@ -128,7 +128,7 @@ def benchmarks_night(file: Path, *, tell: Callable[[str], None]) -> NewNight:
         experiment=BENCHMARKS,
         run=hashlib.sha256(text.encode()).hexdigest(),
         run_dir=str(file),
-        git_sha=full_commit(commit.name, source=file, tell=tell),
+        git_sha=full_commit(commit.name, source=file, notify=notify),
         git_dirty=commit.dirty,
     )
 

@@ -18,7 +18,7 @@ def recorded(folders: Sequence[Path]) -> tuple[list[str], list[dict[str, object]
         SystemExit: a run has no figure of a case, or is not comparable with the others.
     """
     nights = sorted(
-        (run_night(folder, tell=sys.exit) for folder in folders),
+        (run_night(folder, notify=sys.exit) for folder in folders),
         key=lambda night: night.started_utc,
     )
     series: dict[Subject, list[tuple[float, float | None]]] = {}

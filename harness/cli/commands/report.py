@@ -98,10 +98,10 @@ def _rendered(
     damage: list[str] = []
     try:
         if with_notes:
-            text = reports.text_with_notes(run_dirs, tell=output.warn, tell_damage=damage.append)
+            text = reports.text_with_notes(run_dirs, notify=output.warn, notify_damage=damage.append)
         else:
             text = reports.render(
-                run_dirs, format.value, tell=output.warn, tell_damage=damage.append, destination=path
+                run_dirs, format.value, notify=output.warn, notify_damage=damage.append, destination=path
             )
     except reports.ReportError as error:
         field, _, message = str(error).partition(": ")

@@ -74,7 +74,7 @@ def run(
             raise StoreError(f"{error.message}; {way_out}", field="store") from error
         for note in outcome.notes:
             output.warn(note)
-        night = history.add(run_night(folder, tell=output.warn))
+        night = history.add(run_night(folder, notify=output.warn))
         _stamp(store / STAMP)
         verdict = verdict_of(history, night, confirm=history_options.confirm)
         remove_old_runs(store / RUNS, keep)
@@ -272,7 +272,7 @@ def _new_nights(paths: Sequence[Path]) -> Sequence[tuple[Path, NewNight]]:
     for path in paths:
         read = benchmarks_night if path.is_file() else run_night
         try:
-            nights.append((path, read(path, tell=output.warn)))
+            nights.append((path, read(path, notify=output.warn)))
         except NothingUsableError as error:
             unusable.append(error)
     if unusable and not nights:

@@ -238,7 +238,7 @@ def test_what_a_csv_leaves_out_is_told(folder: Path) -> None:
     file = folder / "results.jsonl"
     file.write_bytes(file.read_bytes().replace(b'"w"', b'"v"', 1))
     messages: list[str] = []
-    text = reports.render([folder], "csv", tell=messages.append)
+    text = reports.render([folder], "csv", notify=messages.append)
     assert ",v," not in text
     (line,) = messages
     assert line.startswith("left out: ")
@@ -324,7 +324,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("medium", ["html", "md", "csv", "json", "junit"])
 def test_no_medium_has_characters_that_act_on_it(odd: Path, medium: str) -> None:
     messages: list[str] = []
-    text = reports.render([odd], medium, tell=messages.append)
+    text = reports.render([odd], medium, notify=messages.append)
     assert not set(UNSEEN) & set("".join([text, *messages]))
     plainly = text.replace("\\\\", "\\") if medium in ("md", "json", "html") else text
     assert "u202eb" in plainly

@@ -120,7 +120,7 @@ def test_what_is_no_file_of_the_folder_is_refused_and_named(
     assert named in steps.why
     assert "not followed" in steps.why
     messages: list[str] = []
-    page = reports.render([folder], "html", tell=messages.append)
+    page = reports.render([folder], "html", notify=messages.append)
     assert any(f"{record.case}/0/steps.parquet" in line and named in line for line in messages)
     assert f"{record.case}/0/steps.parquet" in page
 
@@ -216,7 +216,7 @@ def test_a_record_from_before_checksums_is_read_with_defaults(folder: Path) -> N
 def test_a_few_of_many_are_told_and_the_rest_counted(folder: Path) -> None:
     edit(folder, lambda lines: [*lines, *[b"oops"] * 9, lines[-1]])
     messages: list[str] = []
-    text = reports.render([folder], "html", tell=messages.append)
+    text = reports.render([folder], "html", notify=messages.append)
     assert len(messages) == 6
     assert messages[0].startswith("left out: ")
     assert "results.jsonl line 7" in messages[0]

@@ -181,7 +181,7 @@ def test_other_benchmarks_are_left_alone(good: Session) -> None:
 
 def test_its_file_becomes_a_night(good: Session, tmp_path: Path) -> None:
     with writing(tmp_path / "store") as history:
-        history.add(benchmarks_night(good.folder / "out.json", tell=pytest.fail))
+        history.add(benchmarks_night(good.folder / "out.json", notify=pytest.fail))
         series = {
             series.subject.metric: series
             for series in history.series()

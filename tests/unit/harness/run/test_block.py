@@ -106,7 +106,7 @@ def run(
     *names: str,
     baseline: str | None = None,
     beside: str | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    notify: Callable[[str], None] = lambda _: None,
     seen: list[tuple[str, float, int]] | None = None,
     number: int = BASELINE_FIRST,
 ) -> BlockResults:
@@ -118,7 +118,7 @@ def run(
         baseline=baseline,
         beside=None if beside is None else repeat_of(beside),
         doing=lambda _: None,
-        tell=tell,
+        notify=notify,
         see=lambda case, step_s, number: messages.append((case.repeat.case.id, step_s, number)),
     )
     return blocked.run([repeat_of(name, number) for name in names], seed="0")
@@ -172,7 +172,7 @@ def test_a_case_that_fails_has_its_round_taken_again_by_the_others(cases: Cases)
 def test_a_failed_baseline_is_opened_once_more(cases: Cases) -> None:
     cases.windows["b"] = [2.0, died(), 3.0, 3.0]
     messages: list[str] = []
-    results = run("a", "b", baseline="b", tell=messages.append)
+    results = run("a", "b", baseline="b", notify=messages.append)
     assert rounds_of(results, "b").step_s == (3.0, 3.0, 1.0, 1.0)
     assert rounds_of(results, "a").baseline_step_s == (3.0, 3.0, 1.0, 1.0)
     (note,) = results.runs["b"].notes
@@ -243,7 +243,7 @@ def test_gpus_of_different_workers_are_looked_at_apart(cases: Cases) -> None:
 def test_what_a_gpu_does_not_hold_beside_others_is_left_for_later(cases: Cases, when: str) -> None:
     (cases.opens if when == "open" else cases.windows)["b"] = [crowded()]  # type: ignore[index]
     notes: list[str] = []
-    results = run("a", "b", "c", baseline="a", tell=notes.append)
+    results = run("a", "b", "c", baseline="a", notify=notes.append)
     assert (set(results.runs), results.errors, results.postponed) == ({"a", "c"}, {}, ("b",))
     assert notes == ["w b 2x1: runs later, because GPU memory was too small next to other cases"]
     assert len(rounds_of(results, "c").step_s) == MEASURE.rounds

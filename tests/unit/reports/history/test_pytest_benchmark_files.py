@@ -38,7 +38,7 @@ EXTRA = {
 
 def night_of(path: Path) -> NewNight:
     """The night of a file of which everything can be used."""
-    return benchmarks_night(path, tell=pytest.fail)
+    return benchmarks_night(path, notify=pytest.fail)
 
 
 def written(
@@ -166,7 +166,7 @@ def test_a_benchmark_without_a_median_is_named_and_the_others_are_kept(
     path = with_medians(written(tmp_path, 1, 0.01, extra=EXTRA), 0.01, median, 0.02)
     lines: list[str] = []
     with writing(tmp_path / "store") as history:
-        night = history.add(benchmarks_night(path, tell=lines.append))
+        night = history.add(benchmarks_night(path, notify=lines.append))
         series = history.series()
         (lost,) = verdict_of(history, night).lost
     assert {series_item.subject.case for series_item in series} == {
@@ -270,6 +270,6 @@ def test_a_commit_is_a_hash_in_full_or_none(
     path = written(tmp_path, 1, 0.01)
     path.write_text(json.dumps({**json.loads(path.read_text()), "commit_info": {"id": commit}}))
     lines: list[str] = []
-    assert benchmarks_night(path, tell=lines.append).git_sha == stored
+    assert benchmarks_night(path, notify=lines.append).git_sha == stored
     assert len(lines) == n_lines
     assert all(f"{path} must name its commit by 40 or 64 hex digits, got {commit!r}" in x for x in lines)

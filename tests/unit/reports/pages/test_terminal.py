@@ -149,7 +149,7 @@ def test_text_is_literal_and_says_what_was_left_out(full_run: Path) -> None:
     text = reports.report_of(full_run).text
     assert all(line.isprintable() for line in text.splitlines())
     assert "left out: " in text
-    notes = reports.text_with_notes([full_run], tell=lambda _: None, tell_damage=lambda _: None)
+    notes = reports.text_with_notes([full_run], notify=lambda _: None, notify_damage=lambda _: None)
     assert "Faster, not ranked: " in notes
 
 

@@ -315,7 +315,7 @@ def test_a_plan_with_more_than_any_plan_has_is_left_out(
 ) -> None:
     path = planned_run(tmp_path / "run", nodes, **fields)
     messages: list[str] = []
-    page = reports.render([path], "html", tell=messages.append)
+    page = reports.render([path], "html", notify=messages.append)
     assert len(messages) == 3
     assert all(f"must hold a plan: {where}" in line and len(line) < 400 for line in messages)
     assert len(page) < len(reports.render([planned_run(tmp_path / "other", [])], "html")) + 3_000
