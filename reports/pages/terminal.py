@@ -283,7 +283,7 @@ def _few(cells: Sequence[str]) -> Sequence[str]:
 def _legend(comparisons: Sequence[Comparison]) -> Iterator[str]:
     rows = chain.from_iterable(comparison.rows for comparison in comparisons)
     if marks := legend_of({row.mark.kind for row in rows if row.status == "ok"}):
-        yield f"sent/step: by all workers; correct: {marks}"
+        yield from textwrap.wrap(f"sent/step: by all workers; correct: {marks}", _COLUMNS)
 
 
 def _left_out(report: Report, comparisons: Sequence[Comparison], folder: str) -> Iterator[str]:
@@ -296,5 +296,5 @@ def _left_out(report: Report, comparisons: Sequence[Comparison], folder: str) ->
     )
     if n_more:
         n_warnings = sum(len(comparison.warnings[_MOST_WARNINGS:]) for comparison in comparisons)
-        which = f", {n_warnings} of them warnings" if n_warnings else ", no warning"
+        which = f", {n_warnings} of them warnings" if n_warnings else ", none a warning"
         yield f"{n_more} more note{'' if n_more == 1 else 's'}{which}: stratbench report {folder} --notes"

@@ -33,7 +33,7 @@ def test_a_result_is_a_headline_and_one_table(tmp_path: Path) -> None:
     assert [row.split()[:2] for row in rows[:3]] == [["1", "all-reduce"], ["2", "ps"], ["3", "single"]]
     assert "none (no communication)" in rows[3]
     assert legend == "sent/step: by all workers; correct: ✓ equivalent to one device, – no communication"
-    assert more == "1 more note, no warning: stratbench report RUN --notes"
+    assert more == "1 more note, none a warning: stratbench report RUN --notes"
 
 
 def test_tied_strategies_share_a_rank(tmp_path: Path) -> None:
