@@ -115,10 +115,12 @@ class Fits:
 
     Attributes:
         costs: [b], half the sum of capped squares and of the penalty: negative log-likelihoods.
+        apart: [b], half the sum of squares, outliers included in full.
         coefficients: [b, p].
     """
 
     costs: FloatArray
+    apart: FloatArray
     coefficients: FloatArray
 
 
@@ -142,7 +144,7 @@ def fit(designs: FloatArray, penalty: FloatArray, logs: FloatArray, included: Fl
             break
         weights = fitting
     costs = np.minimum(halves, CAP).sum(1) + (coefficients**2 * penalty).sum(1) / 2
-    return Fits(costs=costs, coefficients=coefficients)
+    return Fits(costs=costs, apart=halves.sum(1), coefficients=coefficients)
 
 
 _LEVEL_PRECISION = 1e-6
@@ -153,6 +155,8 @@ _STEEP_SLOPE_SD = 0.005
 """The same for a straight line, which cannot imitate a step even if it is steep."""
 _DRIFT_PRICE = 6.0
 """Prior log-odds against drift."""
+_EQUAL = 1e-6
+"""Largest difference of costs that are equal except for rounding."""
 _BESIDE = 30
 """Nights before and after a step from which the first outliers are determined."""
 
@@ -174,6 +178,10 @@ class Step:
 
 def best_step(nights: IntArray, series: Cleaned, places: IntArray) -> Step:
     """Best step at one of several places, with its gain over no step.
+
+    An outlier far from both levels costs the cap on either side of the step, so that places around it are
+    equally likely. It then belongs to the closer level: its likelihood is higher there for each distribution
+    of outliers whose density falls with the distance.
 
     Args:
         nights: [n], days.
@@ -198,7 +206,8 @@ def best_step(nights: IntArray, series: Cleaned, places: IntArray) -> Step:
         without = min(without, float(still.costs.min()) + price)
         stepped = np.concatenate([_repeated(columns, len(places)), jumps], axis=2)
         fits = fit(stepped, np.append(ridge, _LEVEL_PRECISION), scaled, by_place)
-        best = int(np.argmin(fits.costs))
+        alike = np.flatnonzero(fits.costs <= fits.costs.min() + _EQUAL)
+        best = int(alike[np.argmin(fits.apart[alike])])
         if fits.costs[best] + price < least:
             least = float(fits.costs[best]) + price
             effect = float(fits.coefficients[best, -1])

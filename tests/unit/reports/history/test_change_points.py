@@ -162,6 +162,13 @@ def test_young_series_that_have_not_changed_are_not_confirmed() -> None:
     assert result == 0
 
 
+@pytest.mark.parametrize(("outlier", "place"), [(11.98, 9), (8.5, 8)])
+def test_an_outlier_between_two_levels_belongs_to_the_closer_one(outlier: float, place: int) -> None:
+    logs = [12.85, 13.05, 13.08, 12.96, 13.07, 12.91, 12.76, 12.92, outlier, 7.09, 7.44, 7.81, 7.5]
+    (change,) = confirmed(analyse(np.arange(len(logs)), np.exp(logs)))
+    assert change.place == place
+
+
 @pytest.mark.parametrize("slope", [0.003, 0.005, -0.005, 0.01])
 def test_a_steep_drift_is_no_staircase_and_its_last_night_no_step(slope: float) -> None:
     rng = np.random.default_rng(3)
