@@ -285,8 +285,10 @@ def connected(path: Path, *, is_read: bool = False) -> sqlite3.Connection:
     connection = None
     try:
         connection = sqlite3.connect(
-            f"{path.resolve().as_uri()}?mode={'ro' if is_read else 'rwc'}", timeout=_BUSY_S, uri=True
+            f"{path.resolve().as_uri()}?mode={'rw' if is_read else 'rwc'}", timeout=_BUSY_S, uri=True
         )
+        # With `mode=ro`, SQLite would leave the files beside the database when it closes it.
+        connection.execute(f"PRAGMA query_only = {is_read:d}")
         if not is_ours(connection):
             raise HistoryError(f"{path} must be a history, got another database; name another folder")
         version = version_of(connection)

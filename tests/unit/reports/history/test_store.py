@@ -160,6 +160,16 @@ def test_a_history_is_read_while_it_is_written(tmp_path: Path) -> None:
             assert len(other.nights()) == 1
 
 
+def test_a_history_that_was_read_leaves_no_files_beside_it(tmp_path: Path) -> None:
+    with writing(tmp_path) as history:
+        add(history, 2)
+    with reading(tmp_path) as history:
+        assert len(history.nights()) == 1
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            history.connection.execute("DELETE FROM night")
+    assert not list(tmp_path.glob(f"{DATABASE}-*"))
+
+
 def test_a_folder_without_a_history_and_a_file_that_is_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match="must hold a history, got none"), reading(tmp_path):
         pass
