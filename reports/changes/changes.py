@@ -21,6 +21,7 @@ from statistics import fmean, median
 
 from harness.records.comparison import RepeatedMean, comparable_facts, repeated_mean
 from harness.records.conditions import short_hash
+from harness.records.record import Record
 from reports.changes import phrases
 from reports.changes.case_results import (
     LAYERS,
@@ -204,9 +205,9 @@ class _Judge:
             return replace(change, why=broken or phrases.NO_RESULT.format(error=_error(missing)))
         rate = _mean_rate(after).minus(_mean_rate(before))
         change = replace(change, rate_factor=Factor.of(rate))
-        differences = _differences(*(comparable_facts(result.usable[0]) for result in (before, after)))
+        differences = _differences(*(_facts(result.usable[0]) for result in (before, after)))
         if differences and not self.anyway:
-            return replace(change, why=phrases.NOT_COMPARABLE.format(differences="; ".join(differences)))
+            return replace(change, why="; ".join(differences))
         change = replace(change, more_bytes=tuple(more_bytes(before.usable, after.usable)))
         reasons = [broken, *(phrases.COMPARED_ANYWAY.format(difference=text) for text in differences)]
         return self._judged(change, before, after, rate, reasons)
@@ -304,6 +305,12 @@ def _notes(before: CaseResult, after: CaseResult) -> Iterator[str]:
             layer=layer.name, before=byte_count(old.value), after=byte_count(new.value)
         )
         yield f"{text}, {times(new.value / old.value)}" if old.value else text
+
+
+def _facts(record: Record) -> dict[str, object]:
+    """Facts that must be equal; of the batch its effective size, given by the experiment or by default."""
+    params = {name: value for name, value in record.workload_params.items() if name != "batch_size"}
+    return {**comparable_facts(record), "workload_params": params}
 
 
 def _run_differences(before: Run, after: Run) -> list[str]:

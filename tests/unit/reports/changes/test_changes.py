@@ -188,11 +188,17 @@ def test_a_case_that_computes_something_else_is_broken(runs: Runs) -> None:
     assert [change.strategy for change in changes.regressed] == ["ps"]
 
 
+def test_a_batch_size_equal_to_the_default_is_no_difference(runs: Runs) -> None:
+    changes = runs.changes(cases(), [replace(case, workload_params={"batch_size": 64}) for case in cases()])
+    assert not changes.is_empty
+    assert of(changes, "ps").verdict != "not-comparable"
+
+
 def test_other_circumstances_are_named_and_judged_only_if_asked(runs: Runs) -> None:
     other = [replace(case, batch_size=128) for case in cases()]
     changes = runs.changes(cases(), other)
     assert changes.is_empty
-    assert of(changes, "ps").why == "not comparable: batch_size: 64, now 128"
+    assert of(changes, "ps").why == "batch_size: 64, now 128"
     assert changes.geometric_mean is None
     anyway = changes_between(load(runs.path / "before"), load(runs.path / "after"), anyway=True)
     assert "compared although batch_size: 64, now 128" in of(anyway, "ps").why
