@@ -123,7 +123,10 @@ def bisect(
     time_budget: options.TimeBudget = None,
     worker_options: WorkerOptions,
 ) -> Answer:
-    """Find the commit of a regression by running its case at commits."""
+    """Find the commit of a slowdown by running its case at commits.
+
+    Regressions in bytes or memory are not searched: `nightly replay` lists their commits.
+    """
     from harness.cli.nightly import bisection
 
     return bisection.bisect(

@@ -20,6 +20,7 @@ from harness.experiment.cases import Case, expand
 from harness.experiment.model import Experiment
 from harness.host_facts import checkout_of, own_checkout
 from harness.provision.temporary_folder import run_folder
+from harness.records.comparison import MIN_REPEATS_INTERVAL
 from harness.records.conditions import short_hash
 from reports.changes.changes import ByRate, Factor, changes_between
 from reports.history.figures import RATE, RATIO
@@ -62,6 +63,11 @@ def bisect(
     checkout = Checkout(root=code.root, environ=environ)
     commits = code.commits(checkout)
     output.warn(f"bisecting {code.name} in {code.root}: {len(commits)} commits")
+    if spec.measure.repeats < MIN_REPEATS_INTERVAL:
+        output.warn(
+            f"measuring {MIN_REPEATS_INTERVAL} repeats at each commit, not {spec.measure.repeats}: fewer "
+            "have no interval"
+        )
     search = Search(
         commits=commits,
         name=series_name(regression),
@@ -123,8 +129,8 @@ def regression_of(store: Path, experiment: str, case: str, *, confirm: int) -> S
     metric = next((name for name in _METRICS if name in by_metric), None)
     if metric is None:
         raise UsageError(
-            f"must have become slower, got a regression in {', '.join(by_metric)}; "
-            "compare a run of each commit with `stratbench compare`",
+            f"must have become slower, got a regression in {', '.join(by_metric)} only; its commits are "
+            "listed by `stratbench nightly replay`",
             field="bisect",
         )
     return by_metric[metric]

@@ -16,6 +16,7 @@ from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef, file_of
 from harness.host_facts import own_checkout, without_git
 from harness.processes import run_stratbench
+from harness.records.comparison import MIN_REPEATS_INTERVAL
 from harness.records.contained_files import open_to_write
 from harness.records.run_documents import RESULTS, RUN_FILE
 from harness.worker.process.os_process import RUN_FOLDER_VARIABLE
@@ -26,7 +27,9 @@ class OutOfTimeError(Exception):
 
 
 def single_case(spec: Experiment, case: Case) -> Experiment:
-    """Experiment with a single case, measured in the same way, without evaluations after the measurement.
+    """Experiment with a single case, without evaluations after the measurement.
+
+    It is measured in the same way, with enough repeats for an interval.
 
     Args:
         case: case of the experiment.
@@ -34,10 +37,11 @@ def single_case(spec: Experiment, case: Case) -> Experiment:
     alone = spec.with_strategies(spec.baseline, case.strategy, baseline=spec.baseline)
     alone = alone.of_one(case.shape, case.computation, case.scenario)
     only_timed = dict.fromkeys(("trace", "aa", "observer", "exposed_comm", "evaluate"), False)
+    repeats = max(spec.measure.repeats, MIN_REPEATS_INTERVAL)
     return alone.model_copy(
         update={
             "workloads": (case.workload,),
-            "measure": alone.measure.model_copy(update=only_timed),
+            "measure": alone.measure.model_copy(update={**only_timed, "repeats": repeats}),
         }
     )
 

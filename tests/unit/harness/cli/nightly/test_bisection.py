@@ -380,6 +380,17 @@ def test_too_few_repeats_for_an_interval_tell_nothing(bisection: Bisection) -> N
     assert "both runs need 3 repeats" in output["error"]["message"]
 
 
+def test_repeats_are_raised_to_those_of_an_interval_with_a_note(bisection: Bisection) -> None:
+    bisection.nights()
+    for repeats, expected in ((1, 3), (7, 7)):
+        bisection.experiments.clear()
+        command = ["nightly", "bisect", "quickstart", "--store", str(bisection.store), "ps"]
+        assert main([*command, "--set", f"measure.repeats={repeats}"]) == 0
+        assert {experiment["measure"]["repeats"] for experiment in bisection.experiments} == {expected}
+        note = "measuring 3 repeats at each commit, not 1"
+        assert (note in bisection.capsys.readouterr().err) == (repeats == 1)
+
+
 def test_time_that_is_up_leaves_the_commits_that_are_left(bisection: Bisection) -> None:
     bisection.nights()
     # Of eleven, the middle is good, and then there is no time left.
@@ -426,7 +437,7 @@ def test_what_cannot_be_searched_for_is_refused(bisection: Bisection) -> None:
 @pytest.mark.parametrize(
     ("metrics", "later", "expected"),
     [
-        (("payload_bytes",), N_COMMITS - 1, "must have become slower"),
+        (("payload_bytes",), N_COMMITS - 1, "got a regression in payload_bytes only; its commits"),
         (("ratio",), 0, "needs nights of different commits"),
     ],
 )
