@@ -38,7 +38,7 @@ from harness.planned_target import (
 from harness.provision.failures import USER_ERROR
 from harness.records.record import Record
 from harness.records.results_file import DAMAGED
-from harness.records.run_folder import RunFolder, open_run
+from harness.records.run_folder import RunFolder, done_in, open_run, records_in
 from harness.requests import Dtype, PlanRequest, RunOptions, TransformRequest, TuneRequest, VerifyRequest
 from harness.run.checkpoints import require
 from harness.run.clusters import run_slots
@@ -81,6 +81,7 @@ class RunOutcome:
         report: None if nothing was recorded.
         cases: cases that a dry run would have run, in matrix order; else empty.
         skipped: ids of those cases that will not run.
+        done: case and number of the repeats that the run folder has already.
         n_repeats: repeats of each of these cases. until_ci: see `harness.records.record.Method`.
         notes: lines to print.
         checkpoints: folders of saved checkpoints.
@@ -95,10 +96,16 @@ class RunOutcome:
     exit_status: int = EXIT_OK
     cases: tuple[Case, ...] = ()
     skipped: frozenset[str] = frozenset()
+    done: frozenset[tuple[str, int]] = frozenset()
     n_repeats: int = 0
     until_ci: float | None = None
     notes: tuple[str, ...] = ()
     checkpoints: tuple[Path, ...] = ()
+
+    def n_left(self, case: Case) -> int:
+        """Repeats that a dry run would have run of one of its cases."""
+        repeats = () if case.id in self.skipped else range(self.n_repeats)
+        return sum((case.id, repeat) not in self.done for repeat in repeats)
 
     def to_document(self) -> dict[str, JsonValue]:
         document: dict[str, JsonValue] = {
@@ -113,7 +120,7 @@ class RunOutcome:
             "exit_status": self.exit_status,
         }
         if self.cases:
-            document["planned"] = [case.id for case in self.cases if case.id not in self.skipped]
+            document["planned"] = [case.id for case in self.cases if self.n_left(case)]
         if self.notes:
             document["notes"] = list(self.notes)
         return document
@@ -176,21 +183,13 @@ def run(spec: Experiment, options: RunOptions) -> RunOutcome:
     beyond = [refusal for case in cases if (refusal := rule_refusal(case)) is not None]
     if len(beyond) == len(cases):
         raise UsageError(f"no case can be run: {beyond[0]}", field="strategies")
-    if len(refusals) == len(cases) and not options.dry_run:
+    if len(refusals) == len(cases):
         first = cases[0]
         raise UsageError(f"no case can be run: {first.strategy}: {refusals[first.id]}", field="strategies")
     if spec.checkpoint.restore is not None:
         require(spec.checkpoint.restore)
     if options.dry_run:
-        until = spec.measure.until
-        return RunOutcome(
-            run_dir=None,
-            cases=cases,
-            skipped=frozenset(refusals),
-            n_repeats=spec.measure.repeats,
-            until_ci=None if until is None else until.ratio_ci,
-            notes=_skipped(cases, refusals),
-        )
+        return _dry_run(spec, options, cases, refusals)
     with _opened(spec, options) as folder:
         slots = schedule(
             cases,
@@ -324,6 +323,36 @@ def transform(request: TransformRequest) -> Transformation:
             return opened.call(transform_plan, args)
 
 
+def _dry_run(
+    spec: Experiment, options: RunOptions, cases: tuple[Case, ...], refusals: Mapping[str, str]
+) -> RunOutcome:
+    records: tuple[Record, ...] = ()
+    if options.out is not None:
+        records = records_in(options.out, experiment=spec.to_document(), resume=options.resume)
+    outdated = _outdated(records, cases)
+    until = spec.measure.until
+    return RunOutcome(
+        run_dir=None,
+        cases=cases,
+        skipped=frozenset(refusals),
+        done=done_in(record for record in records if record not in outdated),
+        n_repeats=spec.measure.repeats,
+        until_ci=None if until is None else until.ratio_ci,
+        notes=(*_nothing_to_resume(options, records), *_skipped(cases, refusals)),
+    )
+
+
+def _outdated(records: Sequence[Record], cases: Sequence[Case]) -> tuple[Record, ...]:
+    outdated = outdated_records(records, cases)
+    require_placements([record for record in records if record not in outdated], cases)
+    return outdated
+
+
+def _nothing_to_resume(options: RunOptions, records: Sequence[Record]) -> tuple[str, ...]:
+    is_new = options.resume and not records
+    return (f"nothing to resume in {options.out}: beginning a new run",) if is_new else ()
+
+
 def _skipped(cases: Sequence[Case], refusals: Mapping[str, str]) -> tuple[str, ...]:
     """One line with the reason for each strategy of cases that will not run."""
     refused = {(str(case.strategy), refusals[case.id]) for case in cases if case.id in refusals}
@@ -352,8 +381,8 @@ def _carry_out(
     Raises:
         Interrupted: a signal arrived; the message says how to continue.
     """
-    outdated = outdated_records(folder.records, cases)
-    require_placements([record for record in folder.records if record not in outdated], cases)
+    nothing_to_resume = _nothing_to_resume(options, folder.records)
+    outdated = _outdated(folder.records, cases)
     with run_folder_errors(folder.path):
         folder.forget(outdated)
     changed = changed_files(outdated, cases)
@@ -364,6 +393,8 @@ def _carry_out(
         live=options.live,
         quiet=options.quiet,
     )
+    for note in nothing_to_resume:
+        progress.note(note)
     if changed:
         progress.note(
             f"repeats that run again, with their checks: {len(outdated)}; changed since: {', '.join(changed)}"
@@ -385,7 +416,12 @@ def _carry_out(
             raise Interrupted(way_out) from None
         raise
     progress.stage("report", str(folder.path))
-    return _write_report(folder)
+    try:
+        return _write_report(folder)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"interrupted; results are kept, write the report by `stratbench report {folder.path}`"
+        ) from None
 
 
 def _require_time(spec: Experiment, budget_s: float | None) -> None:

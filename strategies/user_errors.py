@@ -35,6 +35,12 @@ _BEFORE: Final = re.compile(
 )
 _AFTER: Final = re.compile(r"\s*(?:\[Op:\w+\])?(?: name:.*)?$")
 _TERMINAL_STYLE: Final = re.compile("\x1b\\[[0-9;]*m")
+SHOWS_TRACEBACK: Final = "--debug shows the traceback"
+
+
+def without_option(message: str) -> str:
+    """Message for a record, whose readers cannot repeat the command with `--debug`."""
+    return message.replace(f"; {SHOWS_TRACEBACK}", "")
 
 
 def reason_of(error: BaseException) -> str:

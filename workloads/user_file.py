@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from strategies.user_errors import Rules, broken_attribute, line_of_error, quote, reason_of
+from strategies.user_errors import SHOWS_TRACEBACK, Rules, broken_attribute, line_of_error, quote, reason_of
 from workloads.precision import forget_models
 from workloads.protocol import TrainStep, Workload, WorkloadError, did_you_mean
 
@@ -159,7 +159,7 @@ def describe_failure(error: BaseException) -> str:
     """Return one line for an exception of the user's code: file, line, type, text and the way out."""
     line = line_of_error(error)
     place = f"{line}: " if line else ""
-    return f"{place}{reason_of(error)}; {_way_out(error)}--debug shows the traceback"
+    return f"{place}{reason_of(error)}; {_way_out(error)}{SHOWS_TRACEBACK}"
 
 
 def _way_out(error: BaseException) -> str:

@@ -33,12 +33,14 @@ class FileOption:
 
     Attributes:
         default: text of the field's default; None if there is none to show.
+        is_swept: True if the file takes several values.
     """
 
     path: str
     option: Option
     types: frozenset[object]
     default: object = None
+    is_swept: bool = False
 
     @property
     def parameter(self) -> inspect.Parameter:
@@ -54,12 +56,22 @@ class FileOption:
                 typer.Option(
                     f"--{option.name}",
                     metavar=option.metavar,
+                    parser=self._whole_number if kind == int | None and self.is_swept else None,
                     help=option.help
                     + ("" if self.default is None else f" [default: from the file, else {self.default}]"),
                     rich_help_panel=_PANELS[self.path.partition(".")[0]],
                 ),
             ],
         )
+
+    def _whole_number(self, text: str) -> int:
+        try:
+            return int(text)
+        except ValueError:
+            numbers = [part.strip() for part in text.split(",")]
+            is_list = len(numbers) > 1 and all(map(str.isdecimal, numbers))
+            several = f"; for several, write --set '{self.path}=[{', '.join(numbers)}]'" if is_list else ""
+            raise typer.BadParameter(f"must be a whole number, got {text!r}{several}") from None
 
     def value(self, argument: str | int | None) -> object:
         """Value for the file; None if the option is not given."""
@@ -84,6 +96,7 @@ def file_options(section: type[Section] = Experiment, above: str = "") -> Iterat
                     option=option,
                     types=frozenset(_types(field.annotation)),
                     default=_plain_default(field.default),
+                    is_swept=isinstance(field.default, tuple),
                 )
 
 

@@ -179,7 +179,7 @@ def _lost_lines(
     if n_lost <= 0:
         return None
     names = sorted(f"{case}/{repeat}" for case, repeat in missing)
-    others = f" and {len(names) - _MOST_NAMED} others" if len(names) > _MOST_NAMED else ""
+    others = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     more = "1 more record" if n_lost == 1 else f"{n_lost} more records"
     return Damage(
         where=RESULTS,

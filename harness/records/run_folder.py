@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -89,6 +89,11 @@ def unwritable(path: Path, error: OSError) -> UsageError:
 _DONE = ("ok", "implausible")
 
 
+def done_in(records: Iterable[Record]) -> frozenset[tuple[str, int]]:
+    """Case and number of each repeat with a result."""
+    return frozenset((record.case, record.repeat) for record in records if record.status in _DONE)
+
+
 class RunFolder:
     """A run folder locked by this process, for appending; a context manager.
 
@@ -109,7 +114,7 @@ class RunFolder:
 
     @property
     def done(self) -> frozenset[tuple[str, int]]:
-        return frozenset((record.case, record.repeat) for record in self.records if record.status in _DONE)
+        return done_in(self.records)
 
     @property
     def report_path(self) -> Path:
@@ -222,7 +227,7 @@ class RunFolder:
         return file
 
     def _open_results(self, results: Results) -> None:
-        sound = [line.record for line in results.lines if line.record is not None and line.is_sound]
+        sound = _sound(results)
         self.put_aside, self.records = results.damaged, newest_of_each(sound)
         self._counts = Counter((record.case, record.repeat) for record in sound)
         write_index(self.path / RESULTS, self._counts)
@@ -280,9 +285,7 @@ def open_run(
     """
     now = datetime.now(UTC)
     run = default_name(str(experiment["name"]), now)
-    path = out if out is not None else runs / run
-    if ".." in path.parts:
-        path = normalised(path)
+    path = _plain_path(out if out is not None else runs / run)
     spec_hash = canonical_hash(experiment)
     is_new = not path.exists()
     folder = RunFolder(path, lock=lock_folder(path))
@@ -307,6 +310,37 @@ def open_run(
         folder.close()
         raise
     return folder
+
+
+def records_in(
+    path: Path, *, experiment: Mapping[str, JsonValue], resume: bool = False
+) -> tuple[Record, ...]:
+    """Records that `open_run` would continue; changes nothing.
+
+    Raises:
+        UsageError, StoreError: see `open_run`.
+    """
+    path = _plain_path(path)
+    try:
+        if not path.exists():
+            return ()
+        if (path / LOCK_FILE).exists():
+            os.close(lock_folder(path))
+        if _is_empty(path):
+            return ()
+        require_plain(path)
+        results = _resumable_results(path, spec_hash=canonical_hash(experiment), resume=resume)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    return newest_of_each(_sound(results))
+
+
+def _plain_path(path: Path) -> Path:
+    return normalised(path) if ".." in path.parts else path
+
+
+def _sound(results: Results) -> list[Record]:
+    return [line.record for line in results.lines if line.record is not None and line.is_sound]
 
 
 def _is_empty(path: Path) -> bool:

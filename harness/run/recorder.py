@@ -39,6 +39,7 @@ from harness.run.worker_figures import aggregation_rule
 from harness.verification.captures import Capture
 from harness.verification.checks import with_capture
 from strategies.plan.schema import Plan, StepSummary
+from strategies.user_errors import without_option
 
 NOWHERE = ClusterFacts()
 """Facts of repeats for which no workers were started."""
@@ -195,7 +196,7 @@ class RunRecorder:
             status="failed",
             batch_size=None if plan is None else plan.batch_size,
             aggregation=None if plan is None else aggregation_rule(plan),
-            error=Failure(type=error.kind, message=str(error), stage=error.stage),
+            error=Failure(type=error.kind, message=without_option(str(error)), stage=error.stage),
         )
 
     def skipped(

@@ -64,7 +64,9 @@ def report(
     \f
     Exit status 1 if files are damaged or missing; the report is written anyway.
     """
-    path = out if notes else _destination(run_dirs, format, out)
+    if notes and out is not None:
+        raise UsageError("must be used without --out; redirect what it prints", field="notes")
+    path = None if notes else _destination(run_dirs, format, out)
     for option, is_given in (("notes", notes), ("open", open)):
         if is_given and format is not Format.HTML:
             raise UsageError(f"must be used with --format html, got {format.value}", field=option)

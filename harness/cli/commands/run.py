@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,34 +31,32 @@ class PlannedTable:
     total: str
 
 
-def planned_table(
-    cases: Sequence[Case],
-    *,
-    n_repeats: int,
-    until_ci: float | None = None,
-    skipped: Collection[str] = (),
-) -> PlannedTable:
+def planned_table(planned: RunOutcome) -> PlannedTable:
     """Table of a dry run's cases; columns of shapes, links and computations only if these differ.
 
     Args:
-        cases: cases in matrix order, at least one.
-        n_repeats: repeats of each case.
-        until_ci: target half-width of the CI; None without further repeats.
-        skipped: ids of cases that will not run.
+        planned: outcome with at least one case.
     """
-    more = "" if until_ci is None else f", and more until ratios are known within ±{100 * until_ci:g} %"
+    cases, n_repeats, skipped, until = planned.cases, planned.n_repeats, planned.skipped, planned.until_ci
+    more = "" if until is None else f", and more until ratios are known within ±{100 * until:g} %"
     left_out = f", of which {len(skipped)} will be skipped" if skipped else ""
+    n_left = {case.id: planned.n_left(case) for case in cases}
+    n_done = (len(cases) - len(skipped)) * n_repeats - sum(n_left.values())
+    done = f", {n_done} done" if n_done else ""
     swept = [item for item in _IF_SWEPT if len({item[1](case) for case in cases}) > 1]
     unusual = [item for item, usual in _IF_UNUSUAL if {item[1](case) for case in cases} != {usual}]
     columns = [*_ALWAYS, *swept, *unusual]
     return PlannedTable(
         columns=(*(name for name, _ in columns), "repeats"),
         rows=tuple(
-            (*(cell(case) for _, cell in columns), "skipped" if case.id in skipped else str(n_repeats))
+            (
+                *(cell(case) for _, cell in columns),
+                "skipped" if case.id in skipped else str(n_left[case.id] or "done"),
+            )
             for case in cases
         ),
-        total=f"{_counted(len(cases), 'case')}{left_out}, {_counted(n_repeats, 'repeat')} of each: "
-        f"{(len(cases) - len(skipped)) * n_repeats} to run{more}",
+        total=f"{_counted(len(cases), 'case')}{left_out}, {_counted(n_repeats, 'repeat')} of each{done}: "
+        f"{sum(n_left.values())} to run{more}",
     )
 
 
@@ -210,12 +208,7 @@ def _show(outcome: RunOutcome) -> None:
     for note in outcome.notes:
         output.print_line(note)
     if outcome.cases:
-        planned = planned_table(
-            outcome.cases,
-            n_repeats=outcome.n_repeats,
-            until_ci=outcome.until_ci,
-            skipped=outcome.skipped,
-        )
+        planned = planned_table(outcome)
         output.table(planned.columns, planned.rows)
         output.print_line()
         output.print_line(planned.total)

@@ -4,11 +4,16 @@ import errno
 from pathlib import Path
 
 import pytest
+from open_folders import made_record
 from synthetic_run import Case, write_run
 
 from harness import pipeline
-from harness.errors import UsageError
+from harness.cli.commands.run import planned_table
+from harness.errors import Interrupted, UsageError
+from harness.experiment.cases import expand
 from harness.experiment.load import resolve
+from harness.pipeline import RunOutcome
+from harness.records.outcome import Failure
 from harness.records.run_documents import read_environment, read_experiment, read_head
 from harness.records.run_folder import RunFolder, open_run
 from harness.requests import RunOptions
@@ -28,6 +33,73 @@ def test_windows_that_take_longer_are_refused() -> None:
 @pytest.mark.parametrize(("window_s", "budget_s"), [(6.0, 60.0), (7.0, None)])
 def test_others_are_planned(window_s: float, budget_s: float | None) -> None:
     assert planned(window_s, budget_s) == 2
+
+
+STEPS = {"measure": {"repeats": 2}, "strategies": ["single", "ps"], "workloads": ["digits-mlp"]}
+
+
+def planned_in(folder: Path, *, resume: bool = True) -> RunOutcome:
+    return pipeline.run(resolve({"name": "x", **STEPS}), RunOptions(dry_run=True, out=folder, resume=resume))
+
+
+def test_a_dry_run_counts_the_repeats_left_in_its_folder_and_changes_nothing(tmp_path: Path) -> None:
+    spec = resolve({"name": "x", **STEPS})
+    single, ps = expand(spec)
+    failure = Failure(type="worker-died", message="it died", stage="run")
+    with open_run(tmp_path, experiment=spec.to_document(), environment={}) as folder:
+        for record in (
+            made_record(single.id, run=folder.run),
+            made_record(single.id, 1, run=folder.run),
+            made_record(ps.id, run=folder.run),
+            made_record(ps.id, 1, run=folder.run, status="failed", error=failure),
+        ):
+            folder.append(record)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    outcome = planned_in(tmp_path)
+    assert [outcome.n_left(case) for case in outcome.cases] == [0, 1]
+    assert (outcome.notes, outcome.to_document()["planned"]) == ((), [ps.id])
+    table = planned_table(outcome)
+    assert [row[-1] for row in table.rows] == ["done", "1"]
+    assert table.total == "2 cases, 2 repeats of each, 3 done: 1 to run"
+    with pytest.raises(UsageError, match="is not empty; add --resume"):
+        planned_in(tmp_path, resume=False)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_in_use_is_refused_by_a_dry_run_too(tmp_path: Path) -> None:
+    with (
+        open_run(tmp_path, experiment={"name": "x"}, environment={}),
+        pytest.raises(UsageError, match="in use by another run"),
+    ):
+        planned_in(tmp_path)
+
+
+def test_nothing_to_resume_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "missing"
+    note = f"nothing to resume in {missing}: beginning a new run"
+    assert planned_in(missing).notes == (note,)
+    assert planned_in(missing, resume=False).notes == ()
+    assert not missing.exists()
+    spec = resolve({"name": "x", **STEPS})
+    options = RunOptions(out=missing, resume=True)
+    with open_run(missing, experiment=spec.to_document(), environment={}) as folder:
+        pipeline._carry_out([], expand(spec), spec, options, folder, None)
+    assert note in capsys.readouterr().err
+
+
+def test_an_interrupt_during_the_report_names_the_command_that_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline, "_write_report", interrupted)
+    spec = resolve({"name": "x", **STEPS})
+    with (
+        open_run(tmp_path, experiment=spec.to_document(), environment={}) as folder,
+        pytest.raises(Interrupted, match=f"results are kept, .* `stratbench report {tmp_path}`"),
+    ):
+        pipeline._carry_out([], expand(spec), spec, RunOptions(), folder, None)
 
 
 def test_rivals_that_need_one_worker_are_skipped_on_two_with_the_reason() -> None:

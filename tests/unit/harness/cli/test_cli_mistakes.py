@@ -16,6 +16,11 @@ from strategies.errors import StrategyError
         (["run", "quickstart", "--wokers", "3"], "stratbench: No such option: --wokers"),
         (["run", "quickstart", "--workers", "x"], "stratbench: Invalid value for '--workers'"),
         (
+            ["run", "quickstart", "--replicas", "1,x"],
+            "stratbench: Invalid value for '--replicas': must be a whole number, got '1,x'; see",
+        ),
+        (["report", "a", "--notes", "--out", "x"], "stratbench: notes: must be used without --out"),
+        (
             ["run", "quickstart", "--steps", "few"],
             "stratbench: Invalid value for '--steps': must be a whole number, got 'few'; see",
         ),
@@ -203,6 +208,10 @@ def test_a_list_and_a_switch_may_be_given_again(
         (
             ["list", "mice"],
             "'compressors', 'aggregators', 'faults', 'experiments'; see `stratbench list --help`",
+        ),
+        (
+            ["run", "quickstart", "--workers", "1,2"],
+            "; for several, write --set 'cluster.workers=[1, 2]'; see `stratbench run --help`",
         ),
         (["run", "quickstart", "--workers", "two"], ", got 'two'; see `stratbench run --help`"),
         (["run", "quickstart", "--workers=two"], ", got 'two'; see `stratbench run --help`"),

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from open_folders import made_record
 
-from harness.cli.commands.run import planned_table
+from harness.cli.commands.run import PlannedTable, planned_table
 from harness.cli.nightly.commit_runs import single_case
 from harness.experiment.cases import Case, expand
 from harness.experiment.load import resolve
 from harness.experiment.references import StrategyRef
 from harness.experiment.schedule import baseline_of, blocks_of
+from harness.pipeline import RunOutcome
 from harness.records.comparison import comparable_facts, comparison_key
 from harness.records.conditions import Method
 from harness.records.record import from_json, to_document
@@ -25,6 +26,10 @@ def cases(*precisions: str, xla: object = False) -> tuple[Case, ...]:
     document = {"name": "x", "workloads": ["digits-mlp"], "strategies": ["single", "ps"]}
     precision = {"precision": list(precisions)} if precisions else {}
     return expand(resolve(document | {"measure": {**precision, "xla": xla}}))
+
+
+def table_of(cases: tuple[Case, ...]) -> PlannedTable:
+    return planned_table(RunOutcome(run_dir=None, cases=cases, n_repeats=1))
 
 
 def test_each_precision_has_cases_of_its_own() -> None:
@@ -58,7 +63,7 @@ def test_both_axes_combine() -> None:
     assert swept[2:4] == cases(xla=True)
     assert len({case.id for case in swept}) == len(swept) == 8
     assert len(blocks_of(swept)) == 4
-    assert planned_table(swept, n_repeats=1).columns[-3:] == ("precision", "XLA", "repeats")
+    assert table_of(swept).columns[-3:] == ("precision", "XLA", "repeats")
 
 
 def of_device(device: str | list[str], **measure: object) -> tuple[Case, ...]:
@@ -74,9 +79,9 @@ def test_gpus_have_cases_with_tf32_and_without() -> None:
     assert len(blocks_of(swept)) == 2
     assert (swept[1].title, swept[3].title) == ("digits-mlp ps 2x1", "digits-mlp ps 2x1 TF32 off")
     assert baseline_of(swept[3], swept, StrategyRef(name="single")) is swept[2]
-    table = planned_table(swept, n_repeats=1)
+    table = table_of(swept)
     assert table.columns[-2:] == ("TF32", "repeats")
-    assert "TF32" not in planned_table(usual, n_repeats=1).columns
+    assert "TF32" not in table_of(usual).columns
 
 
 def test_other_devices_have_the_same_cases_whatever_is_asked_of_tf32() -> None:
@@ -110,7 +115,7 @@ def test_an_experiment_of_one_case_keeps_its_tf32(device: str) -> None:
 
 @pytest.mark.parametrize(("precision", "output"), [(None, False), ("float32", False), ("bfloat16", True)])
 def test_a_dry_run_shows_what_is_not_usual(precision: str | None, output: bool) -> None:
-    table = planned_table(cases(*([precision] if precision else [])), n_repeats=1)
+    table = table_of(cases(*([precision] if precision else [])))
     assert ("precision" in table.columns) is output
 
 

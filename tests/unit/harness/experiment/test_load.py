@@ -13,6 +13,7 @@ from harness.errors import UsageError
 from harness.experiment.cases import expand
 from harness.experiment.load import load_experiment, parse, resolve
 from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.pipeline import RunOutcome
 
 _MINIMAL: dict[str, Any] = {"name": "x", "workloads": ["wide-mlp"], "strategies": ["single", "ps"]}
 _CLUSTER = {"address": "head:10001", "data_network": "10.0.0.0/16"}
@@ -286,7 +287,8 @@ def test_a_run_that_shares_no_gpus_is_described_as_before_it_could() -> None:
     shared = resolve(_MINIMAL | {"cluster": {"device": "gpu", "share_gpus": True}})
     assert shared.spec_hash != spec.spec_hash
     assert {case.id for case in expand(shared)}.isdisjoint(case.id for case in expand(spec))
-    assert "may share GPUs" in planned_table(expand(shared), n_repeats=1).columns
+    outcome = RunOutcome(run_dir=None, cases=expand(shared), n_repeats=1)
+    assert "may share GPUs" in planned_table(outcome).columns
 
 
 def test_links_are_set_by_options_too() -> None:

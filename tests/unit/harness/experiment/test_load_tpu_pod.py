@@ -25,7 +25,7 @@ def test_all_of_it_has_a_form_for_tpus() -> None:
 def test_a_dry_run_names_what_will_be_skipped_on_several_hosts_and_why() -> None:
     spec = load_experiment("tpu-pod")
     strategies = (*spec.strategies[-1:], StrategyRef(name="all-reduce"))
-    cluster = spec.cluster.model_copy(update={"workers": (2,)})
+    cluster = spec.cluster.model_copy(update={"workers": (1, 2)})
     several = spec.model_copy(update={"strategies": strategies, "cluster": cluster})
     outcome = pipeline.run(several, RunOptions(dry_run=True))
     elsewhere, own = outcome.notes
@@ -39,17 +39,16 @@ def test_a_dry_run_names_what_will_be_skipped_on_several_hosts_and_why() -> None
 def test_a_dry_run_counts_and_marks_what_will_be_skipped() -> None:
     spec = load_experiment("tpu-pod", overrides={"strategies": ["tf-tpu", "all-reduce"]})
     outcome = pipeline.run(spec, RunOptions(dry_run=True))
-    table = planned_table(outcome.cases, n_repeats=outcome.n_repeats, skipped=outcome.skipped)
+    table = planned_table(outcome)
     assert [row[-1] for row in table.rows if row[1] == "all-reduce"] == ["skipped"] * 3
     assert table.total == "6 cases, of which 3 will be skipped, 3 repeats of each: 9 to run"
     assert len(outcome.to_document()["planned"]) == 3
 
 
-def test_with_xla_a_dry_run_skips_what_xla_compiles_anyway() -> None:
+def test_with_xla_a_dry_run_refuses_what_xla_compiles_anyway() -> None:
     spec = load_experiment("tpu-pod", settings=["measure.xla=true"])
-    outcome = pipeline.run(spec, RunOptions(dry_run=True))
-    assert len(outcome.skipped) == len(outcome.cases)
-    assert all("compare it without xla" in note for note in outcome.notes)
+    with pytest.raises(UsageError, match=r"strategies: no case can be run: .* compare it without xla"):
+        pipeline.run(spec, RunOptions(dry_run=True))
 
 
 def test_one_case_at_a_time_has_the_devices() -> None:

@@ -30,6 +30,7 @@ from harness.verification.worker.capture import CapturedWorkload
 from harness.worker.counters.network import TcpTraffic
 from harness.worker.jobs.training import Opened
 from strategies.plan.schema import Plan, StepSummary, StrategyClass, VariableSummary
+from strategies.user_errors import SHOWS_TRACEBACK
 
 SPEC: Experiment = resolve(
     {
@@ -265,6 +266,14 @@ def test_a_failure_has_no_figures_and_no_verdict(recorder: RunRecorder) -> None:
     assert (record.status, record.error.type, record.error.stage) == ("failed", "worker-died", "run")
     missing = replace(record, error=None, batch_size=None, wall_s=None)
     assert missing.examples_per_s is missing.step_s is missing.equivalence is missing.loss is None
+
+
+def test_a_stored_failure_names_no_option_that_its_reader_cannot_use(recorder: RunRecorder) -> None:
+    message = f"mine.py:3: ValueError: no; {SHOWS_TRACEBACK}"
+    error = CaseError("user-error", message, stage="capture", field="workload")
+    record = recorder.failed(Slot(order=0, block=0, repeat=0, case=PS), FACTS, error, 1.0, None)
+    assert record.error is not None
+    assert record.error.message == "workload: mine.py:3: ValueError: no"
 
 
 def linked(mbit: float, *, requested_mbit: float = 100.0) -> tuple[MeasuredLink, ...]:

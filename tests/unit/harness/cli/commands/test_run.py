@@ -191,7 +191,7 @@ def test_a_dry_run_says_what_it_would_run(capsys: pytest.CaptureFixture[str], pi
 def test_a_dry_run_tells_apart_what_is_swept(cluster: dict[str, Any], column: str, cells: set[str]) -> None:
     document = {"name": "x", "workloads": ["wide-mlp"], "strategies": ["ps"]}
     cases = expand(resolve({**document, "cluster": {"provider": "docker", **cluster}}))
-    planned = planned_table(cases, n_repeats=1)
+    planned = planned_table(RunOutcome(run_dir=None, cases=cases, n_repeats=1))
     assert planned.columns[-2] == column
     assert {row[-2] for row in planned.rows} == cells
     assert planned.total == "2 cases, 1 repeat of each: 2 to run"

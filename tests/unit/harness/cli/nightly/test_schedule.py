@@ -191,7 +191,7 @@ def test_while_it_waits_a_signal_ends_it(number: signal.Signals, tmp_path: Path)
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
         try:
-            eventually(lambda: b"next night" in log.read_bytes(), 60.0, "it says when the next night is")
+            eventually(lambda: b"02:30\n" in log.read_bytes(), 60.0, "it says when the next night is")
             process.send_signal(number)
             assert process.wait(60.0) == 130
         finally:
