@@ -166,7 +166,8 @@ class BisectedCode:
         if self.earlier == self.later:
             raise UsageError(
                 f"needs nights of different commits, got {short_hash(self.earlier)} of {self.name} for both: "
-                "the cause is not committed code",
+                "the cause is not committed code, or a small change is dated a night early or late; compare "
+                "runs of the neighbouring nights with `stratbench compare`",
                 field="bisect",
             )
         return checkout.commits_in_a_row(self.earlier, self.later)
