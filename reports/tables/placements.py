@@ -153,4 +153,4 @@ def _cell(values: Sequence[FactValue]) -> Cell:
     texts = "; ".join(value.text for value in values[:_MOST_VALUES])
     more = len(values) - _MOST_VALUES
     counts = ", ".join(str(value.n_records) for value in values[:_MOST_VALUES] if value.n_records)
-    return Cell(text=f"{texts}; {more} others" if more > 0 else texts, note=f"{counts} records")
+    return Cell(text=f"{texts}; {more} more" if more > 0 else texts, note=f"{counts} records")
