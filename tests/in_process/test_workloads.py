@@ -301,12 +301,12 @@ def raising(seed: int) -> object:
 @pytest.mark.parametrize(
     ("make", "parts"),
     [
-        (ragged, ["component 1", "got RaggedTensorSpec"]),
-        (varying, ["component y", "one fixed shape", "(None,)", "tf.ensure_shape"]),
-        (sparse, ["component 0", "got SparseTensorSpec"]),
+        (ragged, ["part 1", "got RaggedTensorSpec"]),
+        (varying, ["part y", "one fixed shape", "(None,)", "tf.ensure_shape"]),
+        (sparse, ["part 0", "got SparseTensorSpec"]),
         (empty, ["no examples"]),
-        (unlabelled, ["component 1", "got NoneTensorSpec"]),
-        (nested, ["component 0", "got DatasetSpec"]),
+        (unlabelled, ["part 1", "got NoneTensorSpec"]),
+        (nested, ["part 0", "got DatasetSpec"]),
         (lambda seed: [1, 2], ["must return a tf.data.Dataset", "got list", "from_tensor_slices"]),
         (raising, ["test_workloads.py:", "OSError: no such folder"]),
     ],
