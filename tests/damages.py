@@ -100,7 +100,7 @@ class Damage:
     """Something that has happened to a folder.
 
     Attributes:
-        words: words, one of which must be in the line that names the damage.
+        words: words; the line that names the damage must have one of them.
         during: context that lasts as long as the command runs.
     """
 

@@ -85,7 +85,7 @@ class _Pair:
 
 
 def _rounds(n_workers: int) -> list[list[int]]:
-    """Groups of senders, none of which also receives in its group."""
+    """Groups of senders; no sender receives in its own group."""
     even = n_workers - n_workers % 2
     last = [] if even == n_workers else [[n_workers - 1]]
     return [list(range(0, even, 2)), list(range(1, even, 2)), *last]

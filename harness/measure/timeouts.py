@@ -56,7 +56,7 @@ class Timeouts:
         return replace(self, model_s=n_copies * (_NODE_S * summary.n_nodes + _BYTE_S * n_bytes))
 
     def for_faults(self, faults: "Sequence[Fault]") -> "Timeouts":
-        """Limits for workers with faults, some of which may begin in any step."""
+        """Limits for workers with faults, which may begin in any step."""
         by_worker: dict[int, float] = {}
         for fault in faults:
             by_worker[fault.worker] = by_worker.get(fault.worker, 0.0) + fault.delay_ms / 1000

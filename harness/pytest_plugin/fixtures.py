@@ -110,7 +110,7 @@ class StrategyBenchmark:
         return result
 
     def _failed(self, reason: str) -> BaseException:
-        """Failure of the test, of which pytest shows only this line."""
+        """Failure of the test; pytest shows only its message."""
 
         def refuse() -> NoReturn:
             raise CaseError("no-result", reason, stage="run")

@@ -54,7 +54,7 @@ def require_checksum(document: Mapping[str, JsonValue]) -> None:
 
 
 def _checksum(document: JsonValue) -> str:
-    # Like `canonical_hash`, but for JSON documents only: a report checks thousands of them.
+    # Faster than `canonical_hash`, because it takes JSON documents only: a report checks thousands.
     text = json.dumps(_in_one_spelling(document), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

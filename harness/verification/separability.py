@@ -153,7 +153,7 @@ def _dense(whole: Crossing, other: Crossing) -> tuple[Array, Array]:
 
 LEAST_TOLERANCE = 1e-9
 LARGEST_TOLERANCE = 1e-5
-"""Largest rounding noise that cannot hide a coupling, the mildest of which was measured as 4.7e-5."""
+"""Largest rounding noise that cannot hide a coupling; the mildest coupling measured was 4.7e-5."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +260,7 @@ def _within(
 ) -> bool | None:
     """Compare with the noise that was measured so far; see `Noise.explains`.
 
-    Forward state of which rounding leaves nothing (the mean of what is normalised already) says nothing.
+    Forward state that is rounding alone (the mean of normalised values) is ignored.
     """
     noise = {} if floors is None else floors.by_name()
     hidden = False

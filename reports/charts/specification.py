@@ -139,7 +139,7 @@ class LineChart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StripRepeat:
-    """Steps of one repeat in seconds, the first `n_warmup` of which are in no figure."""
+    """Steps of one repeat in seconds; figures leave out the first `n_warmup`."""
 
     seconds: tuple[float, ...]
     n_warmup: int

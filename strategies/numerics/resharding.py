@@ -1,4 +1,4 @@
-"""Variables in equal parts on all replicas: splitting, joining, and sums of which each gets its part.
+"""Variables in equal parts on all replicas: splitting, joining, and sums whose parts go to their replicas.
 
 A part is a vector: a variable's values in row-major order, first those of the first replica. A part that is
 too short is padded with the last value, so that an operation treats the padding like that value: with zeros,

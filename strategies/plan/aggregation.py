@@ -173,7 +173,7 @@ class Aggregation:
         nu: smoothing of the geometric median. tau: clipping limit of centered clipping.
         pre: preprocessing before the rule, such as bucketing; `none` for no preprocessing.
         bucket_size: number of workers per bucket.
-        servers: number of servers, each of which combines all gradients. lying: number of faulty servers, the
+        servers: number of servers; each combines all gradients. lying: number of faulty servers, the
             last ones.
     """
 

@@ -131,8 +131,8 @@ class Bert:
     def dataset(self, seed: int) -> "tf.data.Dataset":
         """Return an endless dataset of sentence pairs, in a new order each epoch.
 
-        Each example is a dict: `tokens` and `sentences` (0 or 1) [sequence] int32, of which the first
-        `length` are valid; positions `masked` [predictions] int32 and the original `words` [predictions]
+        Each example is a dict: `tokens` and `sentences` (0 or 1) [sequence] int32, valid up
+        to `length`; positions `masked` [predictions] int32 and the original `words` [predictions]
         int32 there; `follows` [] int32, 1 if the second sentence follows the first. In synthetic examples,
         words have Zipf's frequencies and lengths vary between half and all of `sequence`.
 

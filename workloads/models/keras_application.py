@@ -35,7 +35,7 @@ class KerasApplication:
         classes: number of labels.
         width_multiplier: factor on the channels and units of every layer except the classifier, at most 1.
         examples: size of the data set.
-        data: path of TFRecord files of images, all of which are used; None generates `examples` synthetic
+        data: path of TFRecord files of images, used whole; None generates `examples` synthetic
             images.
         data_sha256: checksum that the data must have, see `data_files`; None skips the check.
         flops_per_example: operations of the convolutions and dense layers per example; None until

@@ -87,7 +87,7 @@ def run_references(
 
 
 def compared_variables(step: TrainGraph) -> list[Checked]:
-    """Variables of a step, all of which are compared."""
+    """Variables of a step; the check compares all of them."""
     return [
         Checked(name=v.name, kind=v.kind, group=v.group, eps=EPS.get(v.dtype, 0.0)) for v in step.variables
     ]

@@ -112,7 +112,7 @@ def outermost_gradients(graph: Graph, marks: Sequence[TracedGradient]) -> tuple[
 
 
 Owners: TypeAlias = Mapping[str, tuple[str | None, str]]
-"""Variable → trainable of which it is a slot, if any, and its group."""
+"""Variable → its group, and its trainable variable if it is a slot."""
 _REDUCTIONS = frozenset({*REDUCTIONS, "EuclideanNorm", "L2Loss", "Mean"})
 _NUMBER = re.compile(r"__\d+$")
 

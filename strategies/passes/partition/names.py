@@ -35,7 +35,7 @@ class PartNames:
         self.indices = frozenset(indices)
         self.prefix = _free_prefix(graph)
         self._outcomes = outcomes
-        # Node → variable of which it has one copy per part, instead of the node or (reads) beside it.
+        # Node → variable; the node has one copy per part of it, in its place or (reads) beside it.
         self._owners: dict[str, str] = {name: o.variable for name, o in outcomes.items()}
         self._owners |= {n: b.variable for n, b in (self.boundaries | indices).items()}
         self._owners |= {n: name for name, v in self.variables.items() for n in v.access}

@@ -100,7 +100,7 @@ class PartReads:
         ]
 
     def single(self, node: Node) -> Iterator[Node]:
-        """Node that is not copied, preceded by nodes that join inputs of which only copies exist."""
+        """Node that is not copied, preceded by nodes that join its inputs if these exist as copies only."""
         names = self._names
         if not any(names.owner(producer(ref)) for ref in node.inputs):
             yield node
@@ -115,7 +115,7 @@ class PartReads:
         yield node.changed(inputs=(*data, *names.waits(node, None, 0)))
 
     def _whole(self, ref: str) -> tuple[Sequence[Node], str]:
-        """Nodes that join a tensor of which only copies exist (none if each has the whole), and the whole."""
+        """Nodes that join a tensor that exists as copies only (none if each is whole), and the whole."""
         names, name = self._names, producer(ref)
         fact = self._facts.get(ref)
         if fact is None or fact.kind is FactKind.WHOLE:
