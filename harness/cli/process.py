@@ -27,6 +27,8 @@ from harness.requests import RunOptions
 _HANDLER_LIMIT_S = 2.0
 """Longest time until Python's handler of a signal runs, unless the main thread is in native code."""
 _POLL_S = 0.05
+_REPEAT_S = 0.05
+"""Time until a KeyboardInterrupt that was ignored is raised again."""
 _CLEANING_S = 5.0
 """Time in which a second interrupt is ignored, so that cleaning up is not cut short."""
 
@@ -40,14 +42,32 @@ class _Interruption:
 
     def __init__(self) -> None:
         self._ignores_until_s = 0.0
+        self._number = signal.SIGINT
         self.has_run = False
 
-    def handle(self, *_: object) -> None:
+    def handle(self, number: int, _: object) -> None:
         self.has_run = True
+        self._number = signal.Signals(number)
         now_s = time.monotonic()
         if now_s >= self._ignores_until_s:
             self._ignores_until_s = now_s + _CLEANING_S
             raise KeyboardInterrupt
+
+    def repeat_if_lost(self, ignored: sys.UnraisableHookArgs) -> None:
+        """Hook for exceptions that Python ignores; a KeyboardInterrupt among them is raised again soon.
+
+        Finalizers, and native modules while they are imported, ignore all exceptions.
+        """
+        if ignored.exc_type is KeyboardInterrupt:
+            self._ignores_until_s = 0.0
+            # Raised in this hook, it would be ignored, too.
+            again = threading.Timer(
+                _REPEAT_S, signal.pthread_kill, (threading.main_thread().ident, self._number)
+            )
+            again.daemon = True
+            again.start()
+        else:
+            sys.__unraisablehook__(ignored)
 
     def end_in_native_code(
         self, signals: socket.socket, numbers: Collection[int], end: Callable[[], None]
@@ -88,6 +108,7 @@ def signals_interrupt(
     replaced = {number: handler for number, handler in usual.items() if signal.getsignal(number) == handler}
     for number in replaced:
         signal.signal(number, interruption.handle)
+    hook_before, sys.unraisablehook = sys.unraisablehook, interruption.repeat_if_lost
     try:
         with contextlib.ExitStack() as stack:
 
@@ -97,6 +118,7 @@ def signals_interrupt(
 
             yield watch_native_code
     finally:
+        sys.unraisablehook = hook_before
         for number, handler in replaced.items():
             signal.signal(number, signal.SIG_IGN if for_good else handler)
 

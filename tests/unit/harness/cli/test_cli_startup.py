@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -202,6 +203,23 @@ def test_no_thread_is_started_before_the_process_may_have_one() -> None:
         hear_in_native_code()
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
+
+
+def test_an_interruption_that_a_finalizer_swallows_is_raised_again() -> None:
+    swallowed = []
+
+    class Finalized:
+        def __del__(self) -> None:
+            swallowed.append("once")
+            signal.raise_signal(signal.SIGINT)
+
+    def work() -> None:
+        Finalized()
+        time.sleep(30.0)
+
+    with pytest.raises(KeyboardInterrupt), signals_interrupt(for_good=False):
+        work()
+    assert swallowed == ["once"]
 
 
 def test_a_second_interruption_does_not_meet_the_cleaning() -> None:
