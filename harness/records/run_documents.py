@@ -32,6 +32,7 @@ LOGS = "logs"
 PLAN = "plan.json"
 STEPS = "steps.parquet"
 TRACE = "trace.json"
+PROFILE = "profile.json"
 CHECKPOINT = "checkpoint"
 FAILURE_LOG = "failure.log"
 

@@ -38,6 +38,7 @@ from harness.records.run_documents import (
     INDEX,
     LOCK_FILE,
     PLAN,
+    PROFILE,
     REPORT,
     RESULTS,
     RUN_FILE,
@@ -132,7 +133,7 @@ class RunFolder:
 
     def begin_repeat(self, case: str, repeat: int) -> None:
         """Remove files of an earlier attempt that could be mistaken for this one's; logs are continued."""
-        for name in (TRACE, STEPS, FAILURE_LOG):
+        for name in (TRACE, PROFILE, STEPS, FAILURE_LOG):
             (self.repeat_dir(case, repeat) / name).unlink(missing_ok=True)
         # Its existence shows that this attempt has saved it.
         (self.checkpoint(case, repeat) / "checkpoint").unlink(missing_ok=True)
@@ -201,6 +202,9 @@ class RunFolder:
 
     def write_trace(self, case: str, repeat: int, document: Mapping[str, JsonValue]) -> Path:
         return self._remember(write_text(self.repeat_dir(case, repeat) / TRACE, json.dumps(document) + "\n"))
+
+    def write_profile(self, case: str, repeat: int, document: Mapping[str, JsonValue]) -> Path:
+        return self._remember(write_json(self.repeat_dir(case, repeat) / PROFILE, document))
 
     def write_report(self, html: str) -> Path:
         return write_text(self.report_path, html)

@@ -18,6 +18,7 @@ from harness.records.run_documents import (
     ENVIRONMENT,
     EXPERIMENT,
     PLAN,
+    PROFILE,
     RESULTS,
     RUN_FILE,
     STEPS,
@@ -120,7 +121,7 @@ class StoredRun:
 
     def damaged_files(self, record: Record) -> Iterator[tuple[str, str]]:
         """Name and reason of each damaged file of one record."""
-        for name in (PLAN, STEPS, TRACE):
+        for name in (PLAN, STEPS, TRACE, PROFILE):
             if name in record.file_checksums:
                 try:
                     is_there = self.file(record, name) is not None

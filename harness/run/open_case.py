@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from harness.errors import CaseError
+from harness.errors import CaseError, first_line
+from harness.experiment.cases import CONTROL
 from harness.experiment.model import Measure
 from harness.measure.collector import Collector, Measurement, observer_effect
 from harness.measure.link import measured_links
@@ -13,6 +14,7 @@ from harness.measure.live import WindowProgress
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.traced_step import Traced, traced
 from harness.measure.windows import lead_steps, window_steps
+from harness.prediction.profile import StepProfile
 from harness.provision.protocols import Cluster, ProcessSet
 from harness.records.costs import MeasuredLink, ObserverEffect
 from harness.records.outcome import Aggregated, Equivalence, Evaluation, Resharding, Rounds
@@ -31,6 +33,7 @@ from harness.run.worker_figures import (
 from harness.verification.captures import OWN_LOOP
 from harness.verification.checks import checked
 from harness.worker.jobs.batches import open_pipeline
+from harness.worker.jobs.step_profile import N_STEPS, step_profile
 from harness.worker.jobs.training import Opened
 from harness.worker.variable_parts import Array
 from workloads.data.examples import WorkerShare
@@ -49,6 +52,7 @@ class CaseRun:
         saved_step: number of steps before the saved checkpoint; None if none was saved.
         observer: overhead of measuring, from windows after all others; None if not requested.
         traced: step traced after all others; None if not requested.
+        profile: profile of its steps; None if they exchange anything, or none was requested.
         links: measured rates of the workers' links, before all steps; None if none is limited.
         rounds: its windows, and the baseline's in the same rounds.
         resharding: resharding of variables around host loops; None if nothing is partitioned.
@@ -67,6 +71,7 @@ class CaseRun:
     saved_step: int | None = None
     observer: ObserverEffect | None = None
     traced: Traced | None = None
+    profile: StepProfile | None = None
     links: tuple[MeasuredLink, ...] | None = None
     rounds: Rounds | None = None
     resharding: Resharding | None = None
@@ -189,6 +194,7 @@ class OpenCase:
         compiled = compiled_notes(processes, self._period, limits) if prepared.case.computation.xla else ()
         codec_s, not_timed = slowest_codec_s(processes, prepared.plan, limits)
         observer = self._observer(measurement) if self._measure.observer else None
+        profile, not_profiled = self._profile()
         on_gpus = prepared.plan.device == "gpu"
         last = self._traced(measurement, observer) if self._measure.trace or on_gpus else None
         return CaseRun(
@@ -197,9 +203,10 @@ class OpenCase:
             equivalence=self._equivalence,
             variable_bytes=sizes,
             codec_s=codec_s,
-            notes=(*notes, *compiled, *not_timed),
+            notes=(*notes, *compiled, *not_timed, *not_profiled),
             saved_step=saved_step,
             observer=observer,
+            profile=profile,
             traced=last if self._measure.trace or last is None else Traced(note=last.note),
             links=self._links,
             resharding=reshardings,
@@ -281,6 +288,18 @@ class OpenCase:
             settles=self.repeat.plan.strategy_class == "statistical",
             timeouts=self._limits,
         )
+
+    def _profile(self) -> tuple[StepProfile | None, tuple[str, ...]]:
+        """Profile of the first worker's steps, and a note on the reason if there is none."""
+        prepared, measure = self.repeat, self._measure
+        if not measure.trace or measure.input == "pipeline" or prepared.plan.strategy != CONTROL:
+            return None, ()
+        args = [(str(self._cluster.worker_path(prepared.capture.folder)), prepared.plan)] * len(self._opened)
+        limit_s = self._limits.setup_s + self._limits.steps_s(N_STEPS + 1, [])
+        try:
+            return self._processes.call(step_profile, args, timeout_s=limit_s, stage="collect")[0], ()
+        except CaseError as error:
+            return None, (f"no profile of the step: {first_line(str(error))}",)
 
     def _traced(self, measurement: Measurement, observer: ObserverEffect | None) -> Traced:
         case, plan = self.repeat.case, self.repeat.plan

@@ -13,6 +13,7 @@ from harness.experiment.cases import Case
 from harness.experiment.model import Experiment, Measure
 from harness.experiment.schedule import Slot, baseline_of
 from harness.measure.timeouts import Timeouts
+from harness.prediction.profile import StoredProfile
 from harness.provision.failures import USER_ERROR
 from harness.provision.protocols import Cluster
 from harness.records.costs import Preparation
@@ -256,6 +257,9 @@ class SlotRunner:
             self.folder.write_steps(case.id, slot.repeat, ran.measurement.steps)
             if ran.traced is not None and ran.traced.document is not None:
                 self.folder.write_trace(case.id, slot.repeat, ran.traced.document)
+            if ran.profile is not None:
+                stored = StoredProfile(step=repeat.capture.summary, profile=ran.profile)
+                self.folder.write_profile(case.id, slot.repeat, stored.to_document())
         facts = self.cluster.facts()
         record = self.recorder.ended(slot, facts, repeat.capture, repeat.plan, ran, wall_s)
         capture_s, reference_s = self.captures.seconds(case, repeat.capture)

@@ -25,6 +25,7 @@ SMALL: dict[str, dict[str, object]] = {
     "digits-mlp": {"units": 8},
     "digits-cnn": {"filters": 2, "units": 4},
     "word-lm": {"vocabulary": 50, "sequence_length": 3, "embedding": 4, "units": 4},
+    "equal-variables": {"variables": 2, "side": 4, "tables": 2, "rows": 8, "width": 4, "lookups": 3},
     "wide-mlp": {"units": 8, "layers": 2, "features": 5, "examples": 32},
 }
 

@@ -340,6 +340,7 @@ def test_the_run_folder_holds_what_the_contract_says(finished: Finished) -> None
             assert "Traceback" in (folder / "failure.log").read_text()
             continue
         names = {"plan.json", "steps.parquet", "trace.json", "checkpoint"}
+        names |= {"profile.json"} if record.strategy == "none" else set()
         names |= {f"worker-{k}.log" for k in range(record.workers)}
         assert {path.name for path in folder.iterdir()} == names
         steps = run.steps(record)

@@ -18,6 +18,7 @@ IMAGES = ["resnet50", "resnet101", "vgg16", "densenet121", "inception-v3"]
 SHIPPED = [
     *ONE_SIZE,
     "linear-regression",
+    "equal-variables",
     *IMAGES,
     "bert-base",
     "bert-large",

@@ -1,0 +1,231 @@
+"""Simulation of activities that share resources, such as cores and links, and take turns in lanes.
+
+An activity needs an amount of each of its resources, and gets all of them at the same pace. Activities that
+run at the same time share a scarce resource evenly, and what one does not use is left to the others (max-min
+fairness), as threads share a core and connections a link. Between two events, all paces are constant.
+
+A lane runs a limited number of activities at a time, each until it ends, like the threads of TensorFlow's
+executor: of the activities that wait for it, the one that follows the ended one is next, then the oldest.
+
+Source:
+    Casanova et al. 2014, "Versatile, scalable, and accurate simulation of distributed applications and
+    platforms", JPDC 74(10), for activities as flows that share resources by max-min fairness.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+_NEGLIGIBLE = 1e-12
+"""Part of a resource or an activity that counts as none, because of rounding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """Part of a step.
+
+    Attributes:
+        name: unique name.
+        needs: resource → amount, in units of the resource's rate × seconds.
+        least_s: shortest duration in seconds, such as a latency, whatever the resources.
+        after: names of activities that must have ended before it begins.
+        lane: lane in which it takes its turn; None if it begins as soon as it can.
+    """
+
+    name: str
+    needs: Mapping[str, float] = field(default_factory=dict)
+    least_s: float = 0.0
+    after: Sequence[str] = ()
+    lane: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """Result of a simulation.
+
+    Attributes:
+        spans: activity → its start and end, in seconds.
+        busy_s: resource → seconds in which the activities' needs would use it up.
+    """
+
+    spans: Mapping[str, tuple[float, float]]
+    busy_s: Mapping[str, float]
+
+    @property
+    def end_s(self) -> float:
+        return max((end_s for _, end_s in self.spans.values()), default=0.0)
+
+
+def simulate(
+    activities: Sequence[Activity], rates: Mapping[str, float], lanes: Mapping[str, int] | None = None
+) -> Timeline:
+    """Run activities until all have ended.
+
+    Args:
+        activities: activities; those in `after` are among them, and there is no cycle.
+        rates: resource → units per second; a resource that is not listed is never used up.
+        lanes: lane → number of activities that it runs at a time; 1 if it is not listed.
+    Raises:
+        ValueError: an activity waits for itself, or for an unknown one.
+    """
+    simulation = _Simulation(activities, rates, lanes or {})
+    simulation.run()
+    busy_s: dict[str, float] = {}
+    for activity in activities:
+        for resource, amount in activity.needs.items():
+            if resource in rates:
+                busy_s[resource] = busy_s.get(resource, 0.0) + amount / rates[resource]
+    return Timeline(spans=simulation.spans, busy_s=busy_s)
+
+
+class _Simulation:
+    """State of a simulation in progress.
+
+    Attributes:
+        spans: activities that have ended, with start and end.
+    """
+
+    def __init__(
+        self, activities: Sequence[Activity], rates: Mapping[str, float], lanes: Mapping[str, int]
+    ) -> None:
+        self._by_name = {activity.name: activity for activity in activities}
+        self._rates = rates
+        self._n_free = {a.lane: lanes.get(a.lane, 1) for a in activities if a.lane is not None}
+        self._queues: dict[str, deque[str]] = {lane: deque() for lane in self._n_free}
+        self._n_missing = {activity.name: len(set(activity.after)) for activity in activities}
+        self._followers: dict[str, list[str]] = {name: [] for name in self._by_name}
+        for activity in activities:
+            for other in dict.fromkeys(activity.after):
+                if other not in self._followers:
+                    raise ValueError(f"activity {activity.name!r} waits for {other!r}, which is unknown")
+                self._followers[other].append(activity.name)
+        self._running: dict[str, _Running] = {}
+        self._now_s = 0.0
+        self.spans: dict[str, tuple[float, float]] = {}
+
+    def run(self) -> None:
+        """Run all activities."""
+        self._release([name for name, n in self._n_missing.items() if not n])
+        while self._running:
+            paces = _paces(self._running)
+            passed_s = min(run.left / paces[name] for name, run in self._running.items())
+            self._now_s += passed_s
+            ended = []
+            for name, run in self._running.items():
+                run.left -= passed_s * paces[name]
+                if run.left <= _NEGLIGIBLE:
+                    ended.append(name)
+            for name in ended:
+                self._end(name)
+        if len(self.spans) < len(self._by_name):
+            stuck = next(name for name in self._by_name if name not in self.spans)
+            raise ValueError(f"activity {stuck!r} waits for itself")
+
+    def _release(self, names: Sequence[str], ended_lane: str | None = None) -> None:
+        """Begin activities, or let them wait for their lanes.
+
+        Args:
+            names: activities that wait for no other any more.
+            ended_lane: lane of the activity that they followed.
+        """
+        for name in names:
+            lane = self._by_name[name].lane
+            if lane is None:
+                self._begin(name)
+            elif lane == ended_lane:
+                self._queues[lane].appendleft(name)
+                ended_lane = None
+            else:
+                self._queues[lane].append(name)
+        for lane, queue in self._queues.items():
+            while queue and self._n_free[lane]:
+                self._n_free[lane] -= 1
+                self._begin(queue.popleft())
+
+    def _begin(self, name: str) -> None:
+        self._running[name] = _Running.of(self._by_name[name], self._rates, self._now_s)
+
+    def _end(self, name: str) -> None:
+        self.spans[name] = self._running.pop(name).begun_s, self._now_s
+        lane = self._by_name[name].lane
+        if lane is not None:
+            self._n_free[lane] += 1
+        ready = []
+        for follower in self._followers[name]:
+            self._n_missing[follower] -= 1
+            if not self._n_missing[follower]:
+                ready.append(follower)
+        self._release(ready, lane)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Running:
+    """Activity in progress.
+
+    Attributes:
+        fastest_s: duration if it were alone.
+        shares: resource → part of it that is used at that pace.
+        left: part of the activity that is left, from 1 to 0.
+    """
+
+    begun_s: float
+    fastest_s: float
+    shares: Mapping[str, float]
+    left: float
+
+    @classmethod
+    def of(cls, activity: Activity, rates: Mapping[str, float], now_s: float) -> _Running:
+        seconds = {name: amount / rates[name] for name, amount in activity.needs.items() if name in rates}
+        fastest_s = max(activity.least_s, *seconds.values(), 0.0)
+        shares = {
+            name: needed_s / fastest_s
+            for name, needed_s in seconds.items()
+            if needed_s > _NEGLIGIBLE * fastest_s
+        }
+        return cls(
+            begun_s=now_s, fastest_s=fastest_s or 1.0, shares=shares, left=1.0 if fastest_s > 0.0 else 0.0
+        )
+
+
+def _paces(running: Mapping[str, _Running]) -> dict[str, float]:
+    """Pace of each activity, in parts per second."""
+    fractions: dict[str, float] = {}
+    free = {resource: 1.0 for run in running.values() for resource in run.shares}
+    left = dict(running)
+    while left:
+        scarce, fair_share = _scarcest(left.values(), free)
+        for name, run in list(left.items()):
+            share = run.shares.get(scarce, 0.0) if scarce is not None else 0.0
+            if scarce is None or share > fair_share:
+                del left[name]
+                fractions[name] = fair_share / share if share else 1.0
+                for resource, used in run.shares.items():
+                    free[resource] = max(0.0, free[resource] - fractions[name] * used)
+    return {name: fractions[name] / run.fastest_s for name, run in running.items()}
+
+
+def _scarcest(running: Collection[_Running], free: Mapping[str, float]) -> tuple[str | None, float]:
+    """Resource that slows an activity the most, and the share of it that each activity may use at most.
+
+    Args:
+        free: resource → part of it that other activities leave.
+    Returns:
+        No resource if all activities run as fast as they would alone.
+    """
+    scarcest, fair_share, slowest = None, 0.0, 1.0 - _NEGLIGIBLE
+    for resource, part in free.items():
+        shares = sorted(run.shares[resource] for run in running if resource in run.shares)
+        level, left = 0.0, part
+        for k, share in enumerate(shares):
+            # Small shares are granted in full, the rest is divided evenly.
+            level = left / (len(shares) - k)
+            if share > level:
+                break
+            left -= share
+        else:
+            continue
+        if level / shares[-1] < slowest:
+            scarcest, fair_share, slowest = resource, level, level / shares[-1]
+    return scarcest, fair_share
