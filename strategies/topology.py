@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Literal, TypeAlias
 
 from strategies.errors import StrategyError
@@ -46,6 +47,19 @@ class Shard:
     @property
     def examples(self) -> int:
         return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskKinds:
+    """Tasks of a run by their shares of the batch: tasks of one kind have as many replicas and examples.
+
+    Attributes:
+        examples: kind → number of examples of each replica.
+        of_task: kind of each task.
+    """
+
+    examples: tuple[tuple[int, ...], ...]
+    of_task: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +128,11 @@ class Topology:
         return _replicas(self)
 
     def local_replicas(self, task: int) -> tuple[Replica, ...]:
-        return tuple(replica for replica in self.replicas() if replica.task == task)
+        return _replicas_by_task(self)[task]
+
+    def kinds(self) -> TaskKinds:
+        """Kinds of tasks: two or three if all tasks have as many replicas, because the batch is uneven."""
+        return _kinds(self)
 
     def shards(self) -> tuple[Shard, ...]:
         """All shards by rank; a replica's differ by one example at most."""
@@ -147,6 +165,22 @@ def _replicas(topology: Topology) -> tuple[Replica, ...]:
             replicas.append(Replica(rank=rank, task=task, local=local, device=device, start=start, stop=stop))
             start = stop
     return tuple(replicas)
+
+
+@lru_cache(maxsize=64)
+def _replicas_by_task(topology: Topology) -> tuple[tuple[Replica, ...], ...]:
+    ranks = iter(topology.replicas())
+    return tuple(tuple(islice(ranks, count)) for count in topology.replicas_per_task)
+
+
+@lru_cache(maxsize=64)
+def _kinds(topology: Topology) -> TaskKinds:
+    numbers: dict[tuple[int, ...], int] = {}
+    of_task = [
+        numbers.setdefault(tuple(replica.examples for replica in local), len(numbers))
+        for local in _replicas_by_task(topology)
+    ]
+    return TaskKinds(examples=tuple(numbers), of_task=tuple(of_task))
 
 
 @lru_cache(maxsize=64)

@@ -107,7 +107,7 @@ def in_buckets(
     """
     transport = transport_of(topology, params)
     nodes = {v.name: node_of(v, synchronizer=synchronizer if v.synced else "none") for v in step.variables}
-    examples = max(sum(r.examples for r in topology.local_replicas(task)) for task in range(topology.n_tasks))
+    examples = max(map(sum, topology.kinds().examples))
     n_bytes = {
         v.name: most_rows_bytes(nodes[v.name], v, examples) if v.sparse else v.bytes
         for v in step.variables

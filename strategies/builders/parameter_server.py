@@ -1,6 +1,7 @@
 """Parameter servers: the task that holds each variable, and the synchronisation of workers."""
 
 from collections.abc import Mapping, Sequence
+from heapq import heapreplace
 
 from strategies.builders.shared_params import KNOBS, first_set
 from strategies.errors import StrategyError
@@ -49,13 +50,13 @@ def one_server(step: StepSummary, topology: Topology, params: Params) -> list[Pl
 
 def load_balancing(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
     """Place each synchronised variable in turn on the task that holds the fewest bytes so far."""
-    task_bytes = [0] * topology.n_tasks
+    loads = [(0, task) for task in range(topology.n_tasks)]
     destinations: dict[str, int] = {}
     for variable in step.variables:
         if variable.synced:
-            task = min(range(topology.n_tasks), key=task_bytes.__getitem__)
+            n_bytes, task = loads[0]
             destinations[variable.name] = task
-            task_bytes[task] += variable.bytes
+            heapreplace(loads, (n_bytes + variable.bytes, task))
     return placed(step, destinations, topology, params)
 
 

@@ -2,6 +2,8 @@
 
 import random
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import groupby
 from typing import TypeAlias
 
 from strategies.builders import all_reduce, parameter_server
@@ -63,32 +65,55 @@ def _servers(
     n_bytes: dict[str, int] = {}
     for v in step.variables:
         n_bytes[v.slot_of or v.name] = n_bytes.get(v.slot_of or v.name, 0) + v.bytes
-    pieces = []
-    for v in step.variables:
-        if v.synced and v.kind == "trainable":
-            _, sizes = cuts.get(v.name, (0, (1,)))
-            pieces += [(n_bytes[v.name] * size // sum(sizes), v.name, k) for k, size in enumerate(sizes)]
-        elif v.synced:
-            pieces.append((n_bytes[v.name], v.name, 0))
-    order = {v.name: i for i, v in enumerate(step.variables)}
-    task_bytes = [0] * topology.n_tasks
-    placed: dict[str, dict[int, int]] = {}
-    for size, name, k in sorted(pieces, key=lambda p: (-p[0], order[p[1]], p[2])):
-        own_tasks = placed.setdefault(name, {})
-        free = set(range(topology.n_tasks))
-        others = (free - set(own_tasks.values())) if apart else free
-        task = min(sorted(others), key=task_bytes.__getitem__)
-        task_bytes[task] += size
-        own_tasks[k] = task
+    pieces = [
+        (n_bytes[v.name] * size // length, v.name, n)
+        for v in step.variables
+        if v.synced
+        for size, length, n in alike_sizes(v, cuts)
+    ]
+    loads = [(0, task) for task in range(topology.n_tasks)]
+    placed: dict[str, list[int]] = {}
+    for size, name, n in sorted(pieces, key=lambda piece: -piece[0]):
+        own_tasks = placed.setdefault(name, [])
+        if apart:
+            own_tasks += _least_loaded(loads, size, n, without=set(own_tasks))
+        else:
+            own_tasks += [task for _ in range(n) for task in _least_loaded(loads, size, 1)]
     whole = {name: own_tasks[0] for name, own_tasks in placed.items()}
     nodes = parameter_server.placed(step, whole, topology, params)
     partitions = {
-        name: Partition(
-            axis=axis, sizes=sizes, destinations=tuple(placed[name][k] for k in range(len(sizes)))
-        )
+        name: Partition(axis=axis, sizes=sizes, destinations=tuple(placed[name]))
         for name, (axis, sizes) in cuts.items()
     }
     return in_parts(nodes, step, partitions)
+
+
+def alike_sizes(v: VariableSummary, cuts: Cuts) -> list[tuple[int, int, int]]:
+    """Size of parts, length of their axis, and number of such parts, for each size in turn."""
+    if v.name not in cuts:
+        return [(1, 1, 1)]
+    _, sizes = cuts[v.name]
+    length = sum(sizes)
+    return [(size, length, len(list(parts))) for size, parts in groupby(sizes)]
+
+
+def _least_loaded(
+    loads: list[tuple[int, int]], n_bytes: int, n: int, *, without: Container[int] = ()
+) -> list[int]:
+    """Give pieces of so many bytes to n tasks, each to the one with the fewest bytes of those that are left.
+
+    Args:
+        loads: heap of bytes and task.
+        without: tasks that get none.
+    """
+    chosen: list[tuple[int, int]] = []
+    passed_over: list[tuple[int, int]] = []
+    while len(chosen) < n:
+        least = heappop(loads)
+        (passed_over if least[1] in without else chosen).append(least)
+    for load in (*passed_over, *((task_bytes + n_bytes, task) for task_bytes, task in chosen)):
+        heappush(loads, load)
+    return [task for _, task in chosen]
 
 
 def in_parts(

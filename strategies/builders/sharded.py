@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from heapq import heapreplace
 
 from strategies.builders import all_reduce
-from strategies.builders.partitioned import MIN_BYTES, Cuts, family, near_equal
+from strategies.builders.partitioned import MIN_BYTES, Cuts, alike_sizes, family, near_equal
 from strategies.builders.shared_params import KNOBS
 from strategies.errors import first_few
 from strategies.params import Param, Params
 from strategies.plan.node_rules import is_owned
-from strategies.plan.schema import Partition, PlanNode, StepSummary, VariableSummary
+from strategies.plan.schema import Partition, PlanNode, StepSummary
 from strategies.topology import Topology
 
 BUCKET_BYTES = Param(
@@ -118,18 +119,38 @@ def _owners(
     """Variable → ranks of the owners of its parts, a single rank for a whole variable."""
     # An empty variable would send nothing, and its receiver would wait for ever.
     owned = [v for v in step.variables if v.kind == "trainable" and v.synced and v.apart and v.bytes]
-    order = {v.name: i for i, v in enumerate(owned)}
-    pieces = [piece for v in owned for piece in _pieces(v, cuts)]
+    pieces = [
+        (v.bytes * size // length, v, n_parts)
+        for v in owned
+        for size, length, n_parts in alike_sizes(v, cuts)
+    ]
     in_all = [0] * n
-    in_bucket: dict[tuple[int | None, str], list[int]] = {}
-    rank_of: dict[str, dict[int, int]] = {v.name: {} for v in owned}
-    for size, v, k in sorted(pieces, key=lambda p: (-p[0], order[p[1].name], p[2])):
-        rank_bytes = in_bucket.setdefault((nodes[v.name].group, v.dtype), [0] * n)
-        rank = min(range(n), key=lambda r: (rank_bytes[r], in_all[r], r))
-        rank_bytes[rank] += size
-        in_all[rank] += size
-        rank_of[v.name][k] = rank
-    return {name: tuple(ranks[k] for k in sorted(ranks)) for name, ranks in rank_of.items()}
+    in_bucket: dict[tuple[int | None, str], list[tuple[int, int, int]]] = {}
+    ranks: dict[str, list[int]] = {v.name: [] for v in owned}
+    for size, v, n_parts in sorted(pieces, key=lambda piece: -piece[0]):
+        bucket = nodes[v.name].group, v.dtype
+        if bucket not in in_bucket:
+            in_bucket[bucket] = sorted((0, n_bytes, rank) for rank, n_bytes in enumerate(in_all))
+        loads = in_bucket[bucket]
+        for _ in range(n_parts):
+            bucket_bytes, rank = _least_loaded(loads, in_all)
+            in_all[rank] += size
+            heapreplace(loads, (bucket_bytes + size, in_all[rank], rank))
+            ranks[v.name].append(rank)
+    return {name: tuple(owners) for name, owners in ranks.items()}
+
+
+def _least_loaded(loads: list[tuple[int, int, int]], in_all: Sequence[int]) -> tuple[int, int]:
+    """Bytes in a bucket, and rank, of the replica with the fewest there, then in all, then the lowest rank.
+
+    Args:
+        loads: heap of these three; bytes in all are brought up to date, because other buckets change them.
+    """
+    bucket_bytes, all_bytes, rank = loads[0]
+    while all_bytes != in_all[rank]:
+        heapreplace(loads, (bucket_bytes, in_all[rank], rank))
+        bucket_bytes, all_bytes, rank = loads[0]
+    return bucket_bytes, rank
 
 
 def _by_rank(owners: Mapping[str, tuple[int, ...]], cuts: Cuts) -> tuple[dict[str, tuple[int, ...]], Cuts]:
@@ -141,11 +162,3 @@ def _by_rank(owners: Mapping[str, tuple[int, ...]], cuts: Cuts) -> tuple[dict[st
         if name in cuts
     }
     return ordered, {name: (axis, sizes.get(name, old)) for name, (axis, old) in cuts.items()}
-
-
-def _pieces(v: VariableSummary, cuts: Cuts) -> list[tuple[int, VariableSummary, int]]:
-    """Bytes, variable and index of each part."""
-    if v.name not in cuts:
-        return [(v.bytes, v, 0)]
-    _, sizes = cuts[v.name]
-    return [(v.bytes * size // sum(sizes), v, k) for k, size in enumerate(sizes)]
