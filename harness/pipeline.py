@@ -53,6 +53,7 @@ from harness.verification.worker.jobs import StoredSteps
 from harness.verification.worker.jobs import verify as verify_plan
 from harness.worker.jobs.transform import Transformation, Wanted
 from harness.worker.jobs.transform import transform as transform_plan
+from strategies.planner import payload_matrix
 from strategies.tpu_slices import slice_cost
 
 if TYPE_CHECKING:
@@ -293,10 +294,12 @@ def plan(request: PlanRequest) -> Planned:
     with capture_and_plan(
         request.target, timeouts=request.timeouts, n_batches=1, status=StatusLine(live=request.live)
     ) as opened:
-        if request.slice is None:
-            return Planned(plan=opened.plan)
-        cost = slice_cost(request.slice, opened.plan, opened.capture.summary)
-        return Planned(plan=opened.plan, slice_cost=cost)
+        plan, capture = opened.plan, opened.capture
+        return Planned(
+            plan=plan,
+            slice_cost=None if request.slice is None else slice_cost(request.slice, plan, capture.summary),
+            matrix=payload_matrix(plan, capture.summary) if request.matrix else None,
+        )
 
 
 def transform(request: TransformRequest) -> Transformation:

@@ -27,6 +27,7 @@ from harness.verification.worker.capture import CapturedWorkload
 from harness.worker.process.job import Args, Job, Result, job_name
 from strategies.builders.tpu import on_cores, uneven_shares
 from strategies.plan.schema import COMPARED_WITH_REFERENCE, Plan
+from strategies.plan.traffic import PayloadMatrix
 from strategies.planner import topology_of
 from strategies.tpu_slices import SliceCost
 
@@ -272,7 +273,9 @@ class Planned:
 
     Attributes:
         slice_cost: cost of its collectives; None without a TPU slice in the request.
+        matrix: bytes between each two tasks; None if they are not requested.
     """
 
     plan: Plan
     slice_cost: SliceCost | None = None
+    matrix: PayloadMatrix | None = None

@@ -108,11 +108,13 @@ class PlanRequest:
 
     Args:
         slice: TPU slice with a device for each replica, to predict the cost of collectives; or None.
+        matrix: True adds the bytes between each two workers to the answer.
         live: True shows progress on a terminal.
     """
 
     target: Target
     slice: TpuSlice | None = None
+    matrix: bool = False
     live: bool = False
     timeouts: Timeouts = USUAL
 

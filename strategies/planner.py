@@ -1,7 +1,10 @@
 """Plan of a captured step under a strategy: parameters checked, variables laid out, bytes predicted."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from strategies.builders import all_reduce, partitioned, robust
 from strategies.builders.shared_params import (
@@ -19,10 +22,13 @@ from strategies.plan.compressors import compressed, is_encoded
 from strategies.plan.execution import Execution, requested_topology
 from strategies.plan.node_rules import is_owned
 from strategies.plan.partitions import server_bytes, worker_bytes
-from strategies.plan.payload import WireTypes, flows_of, payload_of, vector_type
 from strategies.plan.schema import BY_RULE, Plan, PlanNode, StatisticSummary, StepSummary, StrategyClass
 from strategies.plan.strategy import Strategy, independent
 from strategies.topology import Topology
+
+if TYPE_CHECKING:
+    from strategies.plan.exchanges.flow import Flow
+    from strategies.plan.traffic import PayloadMatrix
 
 _ASKED = "BatchNormalization(synchronized=True)"
 
@@ -208,29 +214,18 @@ def assembled(
         UnsupportedError: a single replica has micro-batches, a layer cannot use statistics of the whole
             batch, or servers or rules get complex variables.
     """
+    # Not needed to list strategies, which should not wait for NumPy's import.
+    from strategies.plan.exchanges.listing import flows_of
+    from strategies.plan.traffic import traffic_of
+
     topology = requested_topology(topology, values)
     nodes = with_sparse_duplicates(strategy, nodes, step, topology, values)
     _require_possible(strategy, values, nodes, step, topology)
     statistics = joint_statistics(strategy, step, topology)
-    execution = Execution.of(values)
-    aggregation = Aggregation.of(values, topology.n_tasks)
     if topology.n_replicas > 1:
-        robust.check_nodes(nodes, step, aggregation)
-    gradients = [v.dtype for v in robust.trained_variables(step)]
-    flows = flows_of(
-        step,
-        nodes,
-        topology,
-        statistics=statistics.layers,
-        period=execution.period,
-        steps_per_loop=execution.steps_per_loop,
-        servers=1 if aggregation is None else aggregation.servers,
-        types=WireTypes(
-            vector=None if aggregation is None else vector_type(gradients),
-            are_accumulated=execution.sync,
-        ),
-    )
-    payload = payload_of(tuple(flows), topology.n_tasks)
+        robust.check_nodes(nodes, step, Aggregation.of(values, topology.n_tasks))
+    flows = flows_of(step, nodes, topology, values, statistics=statistics.layers)
+    traffic = traffic_of(flows, topology.kinds())
     return Plan(
         workload=step.workload,
         strategy=strategy.name,
@@ -241,9 +236,8 @@ def assembled(
         device=topology.device,
         shares_devices=topology.shares_devices,
         nodes=tuple(nodes),
-        payload_bytes_per_step=sum(map(sum, payload.sent)),
-        payload_matrix=payload.sent,
-        pull_matrix=payload.pulled,
+        payload_bytes_per_step=sum(alike.sent_bytes * len(alike.tasks) for alike in traffic),
+        traffic=traffic,
         server_bytes=server_bytes(nodes, topology),
         worker_bytes=worker_bytes(nodes),
         statistics=statistics.layers,
@@ -270,6 +264,27 @@ def topology_of(plan: Plan) -> Topology:
         shares_devices=plan.shares_devices,
     )
     return requested_topology(shape, plan.strategy_params)
+
+
+def exchanges(plan: Plan, step: StepSummary) -> tuple[Flow, ...]:
+    """Exchanges of a plan's step: messages between tasks, with their bytes, variables and transport.
+
+    They are the only source of the plan's payload and of collectives' bytes, and a simulation of steps reads
+    them. Exchanges between the replicas of one task are listed, too, with no bytes between tasks.
+
+    Args:
+        step: the step that was planned.
+    """
+    from strategies.plan.exchanges.listing import flows_of
+
+    return flows_of(step, plan.nodes, topology_of(plan), plan.strategy_params, statistics=plan.statistics)
+
+
+def payload_matrix(plan: Plan, step: StepSummary) -> PayloadMatrix:
+    """Bytes from each task to each other one: for few tasks, since it grows with their square."""
+    from strategies.plan.traffic import PayloadMatrix
+
+    return PayloadMatrix.of(exchanges(plan, step), len(plan.replicas_per_task))
 
 
 def n_waiting(plan: Plan) -> int:

@@ -8,7 +8,7 @@ from strategies.ir.ops import UNCHANGED
 from strategies.ir.partitioning.propagate import axes_to_cut, spread_along, update_reach
 from strategies.ir.replica_updates import prior_reads, replica_targets
 from strategies.ir.resource_uses import resource_uses
-from strategies.ir.train_graph import TrainGraph
+from strategies.ir.train_graph import Statistic, TrainGraph
 from strategies.ir.traversal import ancestors, levels_of
 from strategies.ir.variable import Variable
 from strategies.passes.replicate.hoist_reads import hoisted as with_hoisted_reads
@@ -105,8 +105,14 @@ def _only_read(step: TrainGraph, reads: Mapping[str, int], synced: Container[str
 
 
 def _statistics(step: TrainGraph) -> tuple[StatisticSummary, ...]:
-    sizes: dict[str, int] = {}
+    by_layer: dict[str, list[Statistic]] = {}
     for statistic in step.statistics:
-        n_bytes = element_bytes(statistic.dtype) * n_elements(statistic.shape.dims or ())
-        sizes[statistic.layer] = sizes.get(statistic.layer, 0) + n_bytes
-    return tuple(StatisticSummary(layer=layer, bytes=n_bytes) for layer, n_bytes in sizes.items())
+        by_layer.setdefault(statistic.layer, []).append(statistic)
+    return tuple(
+        StatisticSummary(
+            layer=layer,
+            bytes=sum(element_bytes(s.dtype) * n_elements(s.shape.dims or ()) for s in statistics),
+            levels=tuple(s.level for s in statistics),
+        )
+        for layer, statistics in by_layer.items()
+    )

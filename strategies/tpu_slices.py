@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from strategies.errors import StrategyError, suggestion
 
 if TYPE_CHECKING:
-    from strategies.plan.payload import CollectiveBytes
     from strategies.plan.schema import Plan, StepSummary
+    from strategies.plan.traffic import CollectiveBytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,17 +311,8 @@ def slice_cost(tpu_slice: TpuSlice, plan: Plan, step: StepSummary) -> SliceCost:
         StrategyError: the numbers of devices and replicas differ.
     """
     # Cluster shapes name slices without needing plans.
-    from strategies.plan.payload import collective_bytes_of, flows_of
-    from strategies.planner import topology_of
+    from strategies.plan.traffic import collective_bytes_of
+    from strategies.planner import exchanges
 
-    topology = topology_of(plan)
-    tpu_slice.require_replicas(topology.n_replicas)
-    flows = flows_of(
-        step,
-        plan.nodes,
-        topology,
-        statistics=plan.statistics,
-        period=plan.execution.period,
-        steps_per_loop=plan.execution.steps_per_loop,
-    )
-    return SliceCost(slice=tpu_slice, collectives=collective_bytes_of(flows, plan.nodes))
+    tpu_slice.require_replicas(sum(plan.replicas_per_task))
+    return SliceCost(slice=tpu_slice, collectives=collective_bytes_of(exchanges(plan, step), plan.nodes))

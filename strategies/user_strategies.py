@@ -18,6 +18,7 @@ from strategies.builders.shared_params import MERGE_ROWS, check_exclusions
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.params import Param, Params, ParamValue
 from strategies.plan.node_rules import check_nodes
+from strategies.plan.number_lists import Numbers
 from strategies.plan.schema import Frozen, Plan, PlanNode, StepSummary, StrategyClass, mistake
 from strategies.plan.strategy import Layout, Strategy, independent
 from strategies.planner import assembled, class_with, settled
@@ -32,11 +33,13 @@ class _Document(Frozen):
     workload: str
     strategy: str
     strategy_params: Mapping[str, bool | int | float | str | None] = {}
-    replicas_per_task: tuple[int, ...]
+    replicas_per_task: Numbers
     nodes: tuple[PlanNode, ...]
 
 
-_DERIVED = {"class", "slice", "tuning", *Plan.model_fields} - {*_Document.model_fields}
+_MATRICES = {"payload_matrix", "pull_matrix"}
+"""Fields of `plan --matrix`, and of all plans until 0.1."""
+_DERIVED = {"class", "slice", "tuning", *_MATRICES, *Plan.model_fields} - {*_Document.model_fields}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,6 @@ def task_plan(*nodes: PlanNode, replicas_per_task: tuple[int, ...] = (1,)) -> Ta
         device="cpu",
         nodes=nodes,
         payload_bytes_per_step=0,
-        payload_matrix=((0,) * n_tasks,) * n_tasks,
         server_bytes=(0,) * n_tasks,
         worker_bytes=0,
     )

@@ -79,10 +79,11 @@ def verify_document(answer: Verified) -> dict[str, object]:
 def plan_document(planned: Planned) -> dict[str, object]:
     """The JSON of `plan`, which `--plan` reads."""
     document = planned.plan.model_dump(mode="json")
-    cost = planned.slice_cost
+    cost, matrix = planned.slice_cost, planned.matrix
     return {
         **document,
         "class": document.pop("strategy_class"),
+        **({} if matrix is None else {"payload_matrix": matrix.sent, "pull_matrix": matrix.pulled}),
         **({} if cost is None else {"slice": _slice_cost(cost)}),
     }
 

@@ -200,19 +200,16 @@ class Link:
         limits = [(worker.requested_mbit, worker.burst_bytes) for worker in self.workers or ()]
         return (self.requested_mbit, *limits)
 
-    def wire_s(self, matrix: Sequence[Sequence[float | None]]) -> float | None:
+    def wire_s(self, traffic: Sequence[tuple[float, float]]) -> float | None:
         """Seconds for the bytes of a step on the busiest link, which sends and receives at the same time.
 
         Args:
-            matrix: bytes from task i to task j.
+            traffic: bytes that each worker sends and receives.
         Returns:
             None if no link was measured.
         """
         spent_s: list[float] = []
-        for worker, link in enumerate(self.workers or ()):
-            if worker < len(matrix):
-                sent_bytes = sum(value or 0.0 for value in matrix[worker])
-                received_bytes = sum(line[worker] or 0.0 for line in matrix)
-                for n_bytes, mbit in ((sent_bytes, link.sent_mbit), (received_bytes, link.received_mbit)):
-                    spent_s += [] if mbit is None else [n_bytes * 8 / (mbit * 1e6)]
+        for (sent_bytes, received_bytes), link in zip(traffic, self.workers or (), strict=False):
+            for n_bytes, mbit in ((sent_bytes, link.sent_mbit), (received_bytes, link.received_mbit)):
+                spent_s += [] if mbit is None else [n_bytes * 8 / (mbit * 1e6)]
         return max(spent_s, default=None)

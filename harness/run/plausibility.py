@@ -61,13 +61,20 @@ def implausible_rate(
         tcp_matrix: bytes per step from task i to task j; None checks nothing.
         mean_s: mean step time in seconds, because steps may send different amounts.
     """
-    least_s = None if tcp_matrix is None else link.wire_s(tcp_matrix)
+    least_s = None if tcp_matrix is None else link.wire_s(_traffic(tcp_matrix))
     if least_s is None or mean_s is None or mean_s >= least_s * _SHARE_OF_WIRE:
         return None
     return (
         f"a step of {mean_s:.2e} s is faster than its bytes at the measured rate of the busiest link, "
         f"{least_s:.2e} s"
     )
+
+
+def _traffic(matrix: Sequence[Sequence[float | None]]) -> list[tuple[float, float]]:
+    """Bytes that each task sends and receives."""
+    sent = [sum(n_bytes or 0.0 for n_bytes in row) for row in matrix]
+    received = [sum(n_bytes or 0.0 for n_bytes in column) for column in zip(*matrix, strict=True)]
+    return list(zip(sent, received, strict=True))
 
 
 def payload_is_bound(plan: Plan) -> bool:

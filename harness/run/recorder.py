@@ -330,7 +330,7 @@ def _implausibility(
 
 
 def _wire_s(link: Link, plan: Plan) -> float | None:
-    phases_s = [phase_s for phase in plan.payload_phases if (phase_s := link.wire_s(phase)) is not None]
+    phases_s = [phase_s for phase in plan.phases() if (phase_s := link.wire_s(phase)) is not None]
     return sum(phases_s) if phases_s else None
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cache
+from itertools import islice
 from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
@@ -48,14 +49,63 @@ class StoredCompression:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StoredRepeated:
+    """Values that are repeated, each time `step` more than the time before."""
+
+    repeat: Whole | Annotated[tuple[Whole, ...], Field(min_length=1, max_length=MOST_TASKS)]
+    times: Annotated[int, Field(ge=1, le=MOST_TASKS)]
+    step: Whole = 0
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        return (self.repeat,) if isinstance(self.repeat, int) else self.repeat
+
+    @property
+    def least(self) -> int:
+        return min(self.values) + min(0, (self.times - 1) * self.step)
+
+
+def _length(listed: Sequence[int | StoredRepeated]) -> int:
+    return sum(1 if isinstance(item, int) else item.times * len(item.values) for item in listed)
+
+
+def _written_out(listed: Sequence[int | StoredRepeated]) -> Iterator[int]:
+    """All numbers of a list, one by one."""
+    for item in listed:
+        if isinstance(item, int):
+            yield item
+        else:
+            yield from (value + k * item.step for k in range(item.times) for value in item.values)
+
+
+def _short(listed: tuple[int | StoredRepeated, ...]) -> tuple[int | StoredRepeated, ...]:
+    if _length(listed) > MOST_TASKS:
+        raise ValueError(f"must be at most {MOST_TASKS} numbers")
+    return listed
+
+
+def _not_negative(listed: tuple[int | StoredRepeated, ...]) -> tuple[int | StoredRepeated, ...]:
+    if any(isinstance(item, StoredRepeated) and item.least < 0 for item in listed):
+        raise ValueError("must not be negative")
+    return listed
+
+
+Listed: TypeAlias = Annotated[tuple[Whole | StoredRepeated, ...], AfterValidator(_short)]
+"""Numbers and repetitions as stored, since a small file may state many numbers."""
+Sizes: TypeAlias = Annotated[
+    tuple[Size | StoredRepeated, ...], AfterValidator(_short), AfterValidator(_not_negative)
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StoredPartition:
     """Partition of a variable along one axis."""
 
     axis: Whole
-    sizes: tuple[Size, ...]
-    destinations: tuple[Whole, ...] | None = None
-    groups: tuple[Whole, ...] | None = None
-    owners: tuple[Whole, ...] | None = None
+    sizes: Sizes
+    destinations: Listed | None = None
+    groups: Listed | None = None
+    owners: Listed | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,11 +135,11 @@ class StoredPlan:
     """Plan of all variables, as stored in a run folder."""
 
     nodes: tuple[StoredNode, ...]
-    replicas_per_task: Annotated[tuple[Size, ...], Field(max_length=MOST_TASKS)] = ()
+    replicas_per_task: Sizes = ()
     strategy_params: Annotated[Mapping[Word, bool | Whole | Amount | Text | None], Field(max_length=200)] = (
         field(default_factory=dict)
     )
-    server_bytes: Annotated[tuple[Size, ...], Field(max_length=MOST_TASKS)] = ()
+    server_bytes: Sizes = ()
     worker_bytes: Size = 0
     notes: Annotated[tuple[Text, ...], Field(max_length=1_000)] = ()
 
@@ -123,9 +173,14 @@ _SUMS = {
 _TRANSPORTS = {"tcp": "the workers' own ring", "ring": "TensorFlow's ring", "nccl": "NCCL"}
 
 
+def _is_alone(plan: StoredPlan) -> bool:
+    """True if there is one replica."""
+    return [*islice(_written_out(plan.replicas_per_task), 2)] == [1]
+
+
 def storage_of(node: StoredNode, plan: StoredPlan) -> str:
     """Tasks, servers or replicas that store a variable, and its parts."""
-    if sum(plan.replicas_per_task) == 1:
+    if _is_alone(plan):
         return "the only replica"
     if node.partition is not None:
         return _storage_of_parts(node, node.partition)
@@ -138,7 +193,7 @@ def storage_of(node: StoredNode, plan: StoredPlan) -> str:
 
 
 def _storage_of_parts(node: StoredNode, partition: StoredPartition) -> str:
-    parts = f"{len(partition.sizes)} parts along axis {partition.axis}"
+    parts = f"{_length(partition.sizes)} parts along axis {partition.axis}"
     if partition.destinations is not None:
         return f"{parts}, on {_listed('server', partition.destinations)}{_proxy(node)}"
     if partition.owners is not None:
@@ -189,7 +244,7 @@ _REASONS = {
 
 def reasons_for(node: StoredNode, plan: StoredPlan) -> str:
     """Reasons for the treatment of a variable: the main one, then a sentence per further setting."""
-    if sum(plan.replicas_per_task) == 1:
+    if _is_alone(plan):
         return _ONE_REPLICA
     rule, period = (plan.strategy_params.get(name) for name in ("rule", "period"))
     reason = _reason(node, is_periodic=period is not None)
@@ -251,8 +306,8 @@ def _compressed(compressor: StoredCompression | None) -> str:
     return f", compressed: {', '.join([compressor.name, *options])}"
 
 
-def _listed(noun: str, numbers: Sequence[int]) -> str:
-    distinct = sorted(set(numbers))
+def _listed(noun: str, numbers: Sequence[int | StoredRepeated]) -> str:
+    distinct = sorted(set(_written_out(numbers)))
     if len(distinct) == 1:
         return f"{noun} {distinct[0]}"
     if len(distinct) > 2 and distinct == list(range(distinct[0], distinct[-1] + 1)):
@@ -313,7 +368,7 @@ def _placement(plan: StoredPlan, path: str, most_lines: int) -> Placement:
         path=path,
         lines=tuple(lines[i] for i in sorted(largest)),
         n_more=sum(line.n for line in lines) - sum(lines[i].n for i in largest),
-        server_bytes=plan.server_bytes,
+        server_bytes=tuple(_written_out(plan.server_bytes)),
         worker_bytes=plan.worker_bytes,
         notes=_notes(plan.notes),
     )
@@ -354,7 +409,7 @@ def _pattern(names: Sequence[str]) -> str:
 
 def _buckets(node: StoredNode) -> tuple[int, ...]:
     if node.partition is not None and node.partition.groups is not None:
-        return node.partition.groups
+        return tuple(_written_out(node.partition.groups))
     return () if node.group is None else (node.group,)
 
 

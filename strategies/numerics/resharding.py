@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from strategies.numerics.collectives import carried, gathered, summed
-from strategies.plan.payload import MOST_IN_ALL_TO_ALL
+from strategies.plan.exchanges.cores import MOST_IN_ALL_TO_ALL
 
 Group = tuple[int, int]
 """Number of members of a collective, and key of their group."""

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 from strategies.errors import StrategyError
 from strategies.ir.graph import element_bytes, n_elements
 from strategies.ir.variable import Cut, part_name
-from strategies.plan.schema import PlanNode
+from strategies.plan.schema import Partition, PlanNode
 from strategies.topology import Topology
 
 _Place = TypeVar("_Place", bound=int)
@@ -31,29 +33,98 @@ def parts_of(node: PlanNode) -> tuple[PlanNode, ...]:
     partition = node.partition
     if partition is None:
         return (node,)
+    _require_axis(node, partition)
+    destinations = _places(node, "destinations", partition.destinations)
+    groups = _places(node, "groups", partition.groups)
+    owners = _places(node, "owners", partition.owners)
+    return tuple(
+        _part(node, partition, size).model_copy(
+            update={
+                "variable": part_name(node.variable, k),
+                "destination": destinations[k],
+                "group": groups[k],
+                "owner": owners[k],
+            }
+        )
+        for k, size in enumerate(partition.sizes)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlikeParts:
+    """Parts of a variable with one length and one bucket, or a whole variable.
+
+    Attributes:
+        node: plan node of one of them, with the name of the variable.
+        name: name of the part if it is alone, else of the variable.
+        n: number of parts.
+        destinations: task that serves each part; empty without servers.
+        owners: rank of the replica that owns each part; empty without owners.
+    """
+
+    node: PlanNode
+    name: str
+    n: int
+    destinations: tuple[int, ...]
+    owners: tuple[int, ...]
+
+
+def alike_parts(node: PlanNode) -> tuple[AlikeParts, ...]:
+    """Parts of a variable, those that are alike together.
+
+    Raises:
+        StrategyError: a part lacks a place, or the variable has no such axis.
+    """
+    partition = node.partition
+    if partition is None:
+        destinations = () if node.destination is None else (node.destination,)
+        owners = () if node.owner is None else (node.owner,)
+        return (AlikeParts(node=node, name=node.variable, n=1, destinations=destinations, owners=owners),)
+    _require_axis(node, partition)
+    for field in ("destinations", "groups", "owners"):
+        _places(node, field, getattr(partition, field))
+
+    def chosen(places: Sequence[int] | None, numbers: Sequence[int]) -> tuple[int, ...]:
+        return () if places is None else tuple(places[k] for k in numbers)
+
+    return tuple(
+        AlikeParts(
+            node=_part(node, partition, size).model_copy(update={"group": group}),
+            name=part_name(node.variable, numbers[0]) if len(numbers) == 1 else node.variable,
+            n=len(numbers),
+            destinations=chosen(partition.destinations, numbers),
+            owners=chosen(partition.owners, numbers),
+        )
+        for (size, group), numbers in _numbers(partition.sizes, partition.groups).items()
+    )
+
+
+# Cached: a variable's slots have the same parts.
+@lru_cache(maxsize=64)
+def _numbers(
+    sizes: tuple[int, ...], groups: tuple[int, ...] | None
+) -> dict[tuple[int, int | None], list[int]]:
+    """Length and bucket → numbers of the parts that have both."""
+    numbers: dict[tuple[int, int | None], list[int]] = {}
+    for k, size in enumerate(sizes):
+        numbers.setdefault((size, None if groups is None else groups[k]), []).append(k)
+    return numbers
+
+
+def _require_axis(node: PlanNode, partition: Partition) -> None:
     if not 0 <= partition.axis < len(node.shape):
         raise StrategyError(
             f"plan: variable {node.variable!r}: partition.axis must be an axis of shape {node.shape}, got "
             f"{partition.axis}; keep it whole with `partition: null`"
         )
-    cut = Cut(axis=partition.axis, sizes=partition.sizes)
-    destinations = _places(node, "destinations", partition.destinations)
-    groups = _places(node, "groups", partition.groups)
-    owners = _places(node, "owners", partition.owners)
-    parts = []
-    for k in range(cut.n):
-        shape = cut.shape(node.shape, k)
-        changes = {
-            "variable": part_name(node.variable, k),
-            "shape": shape,
-            "bytes": element_bytes(node.dtype) * n_elements(shape),
-            "partition": None,
-            "destination": destinations[k],
-            "group": groups[k],
-            "owner": owners[k],
-        }
-        parts.append(node.model_copy(update=changes))
-    return tuple(parts)
+
+
+def _part(node: PlanNode, partition: Partition, size: int) -> PlanNode:
+    """Plan node of a part of this length, without a place."""
+    shape = (*node.shape[: partition.axis], size, *node.shape[partition.axis + 1 :])
+    n_bytes = element_bytes(node.dtype) * n_elements(shape)
+    changes = {"shape": shape, "bytes": n_bytes, "partition": None, "destination": None, "owner": None}
+    return node.model_copy(update=changes)
 
 
 def _places(node: PlanNode, field: str, places: Sequence[_Place] | None) -> Sequence[_Place | None]:
@@ -72,18 +143,20 @@ def _places(node: PlanNode, field: str, places: Sequence[_Place] | None) -> Sequ
 def server_bytes(nodes: Sequence[PlanNode], topology: Topology) -> tuple[int, ...]:
     """Bytes of variables and slots that each task serves."""
     task_bytes = [0] * topology.n_tasks
-    for part in (part for node in nodes for part in parts_of(node)):
-        if part.destination is not None:
-            task_bytes[part.destination] += part.bytes
+    for parts in (parts for node in nodes for parts in alike_parts(node)):
+        for task in parts.destinations:
+            task_bytes[task] += parts.node.bytes
     return tuple(task_bytes)
 
 
 def worker_bytes(nodes: Sequence[PlanNode]) -> int:
     """Bytes of variables and slots on the replica with the most."""
     common, alone = 0, Counter[int]()
-    for part in (part for node in nodes for part in parts_of(node)):
-        if part.owner is not None and (part.synchronizer == "none" or part.gathered):
-            alone[part.owner] += part.bytes
-        elif part.destination is None:
-            common += part.bytes
+    for parts in (parts for node in nodes for parts in alike_parts(node)):
+        node = parts.node
+        if parts.owners and (node.synchronizer == "none" or node.gathered):
+            for owner in parts.owners:
+                alone[owner] += node.bytes
+        elif not parts.destinations:
+            common += node.bytes * parts.n
     return common + max(alone.values(), default=0)

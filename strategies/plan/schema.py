@@ -1,7 +1,6 @@
 """A plan: the treatment of every variable by a strategy, as JSON to read, compare, edit and run again."""
 
-import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -10,6 +9,7 @@ from strategies.ir.graph import n_elements
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.execution import Execution
 from strategies.plan.faults import Fault
+from strategies.plan.number_lists import Numbers
 from strategies.topology import Device, Topology
 
 StrategyClass = Literal["exact", "bounded", "statistical", "control"]
@@ -119,10 +119,12 @@ class StatisticSummary(Frozen):
     Attributes:
         layer: path of the layer.
         bytes: bytes of the statistics and their gradients per step.
+        levels: level in the step of each of its statistics; those of one level do not wait for each other.
     """
 
     layer: str
     bytes: int
+    levels: tuple[int, ...] = (1,)
 
 
 class BatchSummary(Frozen):
@@ -171,10 +173,10 @@ class Partition(Frozen):
     """
 
     axis: int
-    sizes: tuple[int, ...]
-    destinations: tuple[int, ...] | None = None
-    groups: tuple[int, ...] | None = None
-    owners: tuple[int, ...] | None = None
+    sizes: Numbers
+    destinations: Numbers | None = None
+    groups: Numbers | None = None
+    owners: Numbers | None = None
 
 
 class PlanNode(Frozen):
@@ -224,9 +226,30 @@ class PlanNode(Frozen):
 
     def n_encoders(self, topology: Topology) -> tuple[int, ...]:
         """Number of replicas per task that encode gradients for its collectives."""
-        if self.synchronizer in BETWEEN_WORKERS:
-            return (1,) * topology.n_tasks
-        return tuple(len(topology.local_replicas(task)) for task in range(topology.n_tasks))
+        return (1,) * topology.n_tasks if self.synchronizer in BETWEEN_WORKERS else topology.replicas_per_task
+
+
+class TaskTraffic(Frozen):
+    """Predicted bytes per step of each of several tasks that send and receive as much.
+
+    Attributes:
+        tasks: the tasks, ascending.
+        sent_bytes: bytes that such a task sends to all others.
+        received_bytes: bytes that it receives from all others.
+        pull_sent_bytes: part of `sent_bytes` that consists of values read from this task as a server.
+        pull_received_bytes: part of `received_bytes` that consists of values read from servers.
+    """
+
+    tasks: Numbers
+    sent_bytes: int
+    received_bytes: int
+    pull_sent_bytes: int = 0
+    pull_received_bytes: int = 0
+
+    @property
+    def busiest_bytes(self) -> int:
+        """Bytes on the task's link in the direction with more."""
+        return max(self.sent_bytes, self.received_bytes)
 
 
 class Plan(Frozen):
@@ -235,8 +258,7 @@ class Plan(Frozen):
     Attributes:
         payload_bytes_per_step: predicted bytes sent per step by all workers together; an upper bound for
             sparse gradients, whose number of rows is known only in a run, and for backup workers.
-        payload_matrix: [task i][task j] → predicted bytes per step from i to j.
-        pull_matrix: part of `payload_matrix` that consists of values read from servers.
+        traffic: the same by task, those that send and receive as much together.
         server_bytes: task → bytes of variables and slots that it serves.
         worker_bytes: bytes of variables and slots on the replica with the most.
         statistics: layers that normalise by statistics of the whole batch; their bytes are in the payload.
@@ -248,15 +270,14 @@ class Plan(Frozen):
     strategy: str
     strategy_params: Mapping[str, bool | int | float | str | None]
     strategy_class: StrategyClass
-    replicas_per_task: tuple[int, ...]
+    replicas_per_task: Numbers
     batch_size: int
     device: Device
     shares_devices: bool = False
     nodes: tuple[PlanNode, ...]
     payload_bytes_per_step: int
-    payload_matrix: tuple[tuple[int, ...], ...]
-    pull_matrix: tuple[tuple[int, ...], ...] = ()
-    server_bytes: tuple[int, ...]
+    traffic: tuple[TaskTraffic, ...] = ()
+    server_bytes: Numbers
     worker_bytes: int
     statistics: tuple[StatisticSummary, ...] = ()
     notes: tuple[str, ...] = ()
@@ -279,16 +300,26 @@ class Plan(Frozen):
         return next((get_arg for get_arg in get_args(SparseDuplicates) if get_arg in there), None)
 
     @property
-    def payload_phases(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """Payload matrices of consecutive phases of a step; their sum is the payload.
+    def busiest(self) -> TaskTraffic | None:
+        """Tasks with the most bytes in one direction; None if nothing is known."""
+        return max(self.traffic, key=lambda alike: alike.busiest_bytes, default=None)
+
+    def phases(self) -> tuple[Sequence[tuple[int, int]], ...]:
+        """Bytes that each task sends and receives in consecutive phases of a step.
 
         If all workers wait for each other, no server returns a value before it has all gradients of the step
         before.
         """
-        if not self.pull_matrix or not self.execution.waits_for_all:
-            return (self.payload_matrix,)
-        rows = zip(self.payload_matrix, self.pull_matrix, strict=True)
-        return tuple(tuple(map(operator.sub, *both)) for both in rows), self.pull_matrix
+        task_bytes = {task: alike for alike in self.traffic for task in alike.tasks}
+        traffic = [task_bytes[task] for task in sorted(task_bytes)]
+        if not self.execution.waits_for_all:
+            return ([(alike.sent_bytes, alike.received_bytes) for alike in traffic],)
+        pulled = [(alike.pull_sent_bytes, alike.pull_received_bytes) for alike in traffic]
+        pushed = [
+            (alike.sent_bytes - sent, alike.received_bytes - received)
+            for alike, (sent, received) in zip(traffic, pulled, strict=True)
+        ]
+        return pushed, pulled
 
 
 def mistake(error: ValidationError) -> str:

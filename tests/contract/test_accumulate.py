@@ -83,7 +83,7 @@ def test_a_compressor_encodes_once_what_all_micro_batches_bring(cases):
     case = cases.of("digits-mlp", "momentum")
     plain, accumulated = (case.plan("all-reduce", (1, 1), compressor="fp16", accumulate=k) for k in (1, 2))
     assert accumulated.strategy_class == "bounded"
-    assert accumulated.payload_matrix == plain.payload_matrix
+    assert accumulated.traffic == plain.traffic
     # Half precision rounds a gradient by 2⁻¹¹ at most.
     assert 1e-6 < case.check(accumulated).nearest.update_error < 1e-2
 
@@ -177,7 +177,7 @@ def crossing(programs):
 def test_payload_is_that_of_one_batch(cases, strategy):
     case = cases.of("digits-mlp", "momentum")
     plans = [case.plan(strategy, (1, 1), accumulate=k, **STRATEGIES[strategy]) for k in (1, 3)]
-    assert plans[0].payload_matrix == plans[1].payload_matrix
+    assert plans[0].traffic == plans[1].traffic
     assert plans[0].worker_bytes == plans[1].worker_bytes
     assert plans[0].server_bytes == plans[1].server_bytes
     one, several = (crossing(programs_of(case.step, plan)) for plan in plans)

@@ -88,7 +88,7 @@ def test_so_it_is_where_layers_ask_for_it_themselves(cases, combination):
     assert verdict.tolerance < 1e-9
     requested = unasked.plan(strategy, replicas, sync_batch_norm=True, **STRATEGIES[strategy])
     assert plan.statistics == requested.statistics
-    assert plan.payload_matrix == requested.payload_matrix
+    assert plan.traffic == requested.traffic
     # Asked for twice, it is done once.
     assert synced(case, strategy, replicas).nodes == plan.nodes
 
@@ -290,4 +290,4 @@ def test_a_model_without_batch_normalisation_has_nothing_to_synchronise(cases):
     case = cases.of("digits-mlp", "momentum")
     plain, plan = case.plan("ps", (1, 1)), case.plan("ps", (1, 1), sync_batch_norm=True)
     assert plan.notes == ("sync_batch_norm: no layer normalises by its batch, nothing to synchronise",)
-    assert plan.payload_matrix == plain.payload_matrix
+    assert plan.traffic == plain.traffic

@@ -14,7 +14,7 @@ from cases import Case, case_of_model
 from layer_models import perceptron
 
 from harness.verification.worker.in_process import programs_of
-from strategies.plan.payload import core_flows
+from strategies.planner import exchanges
 
 SCATTER, SUM, GATHER = "CollectiveAllToAllV2", "CollectiveReduceV2", "CollectiveGatherV2"
 
@@ -64,10 +64,8 @@ OPTIMIZERS = {
 def test_plans_predict_which_sums_are_whole(name, tmp_path):
     keras.backend.clear_session()
     case = case_of_model(perceptron(OPTIMIZERS[name]()), tmp_path).with_examples(4)
-    by_name = {v.name: v for v in case.summary.variables}
     plan = case.plan("tpu-replicate", (2,), reshard=True)
-    topology = case.topology((2,))
-    ops = [flow.op for node in plan.nodes for flow in core_flows(node, by_name, topology, steps_per_loop=10)]
+    ops = [flow.op for flow in exchanges(plan, case.summary)]
     operations = collectives(case, reshard=True)
     predicted = ops.count("sum"), ops.count("scatter")
     # Of LAMB's update slots are needed whole in place of the gradient; a plan says that it does not know.

@@ -12,6 +12,7 @@ from checkpointing import restored, save, steps
 from model import N_CLASSES, mean_cross_entropy, on_labelled, values
 
 from harness.verification.worker.in_process import InProcessCluster, programs_of
+from strategies.planner import payload_matrix
 
 ON_SERVERS = {
     "ps": ("ps", {}),
@@ -84,7 +85,7 @@ def test_servers_train_with_it(case, name):
 def test_nothing_of_it_is_pulled(case):
     plan = case.plan("ps", (1, 2))
     pulled = sum(v.bytes for v in case.summary.variables if v.kind == "trainable" and v.synced)
-    assert plan.pull_matrix == ((0, 2 * pulled), (0, 0))
+    assert payload_matrix(plan, case.summary).pulled == ((0, 2 * pulled), (0, 0))
     own = [node.bytes for node in plan.nodes if node.destination is None]
     assert plan.worker_bytes == sum(own) > 0
     for task, program in enumerate(programs_of(case.step, plan)):

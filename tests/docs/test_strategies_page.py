@@ -88,8 +88,8 @@ def test_the_bytes_of_the_example_are_those_of_its_plan(strategy) -> None:
     except UnsupportedError:
         cells = ["–"] * 4
     else:
-        sent = [sum(row) for row in plan.payload_matrix]
-        figures = (sum(sent), max(sent), max(plan.server_bytes), plan.worker_bytes)
+        most_sent = max(alike.sent_bytes for alike in plan.traffic)
+        figures = (plan.payload_bytes_per_step, most_sent, max(plan.server_bytes), plan.worker_bytes)
         cells = [f"{n_bytes / 1e6:.3g} MB" if n_bytes else "0" for n_bytes in figures]
     link = f"[`{strategy.name}`](#{strategy.name})"
     assert f"| {' | '.join([link, strategy.strategy_class, *cells])} |" in PAGE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from harness.requests import PlanRequest
 if TYPE_CHECKING:
     from harness.planned_target import Planned
     from strategies.plan.schema import Partition, PlanNode
+    from strategies.plan.traffic import PayloadMatrix
     from strategies.tpu_slices import SliceCost, Torus, TpuSlice
 
 SliceOption = Annotated[
@@ -31,6 +31,12 @@ SliceOption = Annotated[
     ),
 ]
 
+MatrixOption = Annotated[
+    bool,
+    typer.Option("--matrix", help="Also show the bytes from each worker to each other one."),
+]
+MOST_WORKERS_IN_MATRIX = 1_000
+
 EXAMPLE = "stratbench plan wide-mlp --strategy ps-load-balancing --workers 3"
 
 
@@ -41,13 +47,21 @@ def plan(
     device: options.Device = options.Hardware.CPU,
     share_gpus: options.ShareGpus = False,
     on_slice: SliceOption = None,
+    matrix: MatrixOption = False,
     timeout_factor: options.TimeoutFactor = 1.0,
 ) -> Answer:
     """Show where variables are placed and the predicted bytes per step."""
     target = target_options.target(device, share_gpus=share_gpus)
+    if matrix and target.workers > MOST_WORKERS_IN_MATRIX:
+        raise UsageError(
+            f"is for at most {MOST_WORKERS_IN_MATRIX} workers, got {target.workers}; leave it out, `traffic` "
+            "has the bytes of each worker",
+            field="matrix",
+        )
     request = PlanRequest(
         target=target,
         slice=None if on_slice is None else _slice(on_slice, n_replicas=target.workers * target.replicas),
+        matrix=matrix,
         live=is_watched(context),
         timeouts=timeouts(timeout_factor),
     )
@@ -82,6 +96,7 @@ _PLACES = ("partition", "synchronizer", "destination", "group", "owner")
 def _show(answer: Planned) -> None:
     from harness.run.plausibility import payload_is_bound
     from reports.quantities import byte_count
+    from strategies.plan.number_lists import in_words
 
     planned = answer.plan
     for warning in planned.warnings:
@@ -109,15 +124,47 @@ def _show(answer: Planned) -> None:
             f"included: batch statistics of {len(planned.statistics)} layers, "
             f"{byte_count(n_bytes)} per replica"
         )
-    servers = (f"{task}: {byte_count(size)}" for task, size in enumerate(planned.server_bytes))
-    output.print_line(f"memory of servers, by task: {', '.join(servers) or 'none'}")
+    busiest = planned.busiest
+    if busiest is not None and busiest.busiest_bytes:
+        output.print_line(
+            f"busiest link: {byte_count(busiest.sent_bytes)} sent and {byte_count(busiest.received_bytes)} "
+            f"received per step by task {in_words(busiest.tasks)}"
+        )
+    output.print_line(f"memory of servers, by task: {_by_task(planned.server_bytes)}")
     output.print_line(f"memory of the largest replica: {byte_count(planned.worker_bytes)}")
     if planned.shares_devices:
         output.print_line("replicas share GPUs: times and bytes differ from those on separate GPUs")
     if answer.slice_cost is not None:
         _show_slice(answer.slice_cost)
+    if answer.matrix is not None:
+        _show_matrix(answer.matrix)
     for note in planned.notes:
         output.print_line(f"note: {note}")
+
+
+def _by_task(n_bytes: tuple[int, ...]) -> str:
+    from reports.quantities import byte_count
+    from strategies.plan.number_lists import Repeated, repetitions_of
+
+    texts, first = [], 0
+    for repeated in repetitions_of(n_bytes):
+        tasks = Repeated((first,), repeated.length, 1)
+        least, most = min(repeated.numbers()), max(repeated.numbers())
+        texts.append(f"{tasks}: {byte_count(least)}" + (f" to {byte_count(most)}" if least < most else ""))
+        first += repeated.length
+    return ", ".join(texts)
+
+
+def _show_matrix(matrix: PayloadMatrix) -> None:
+    from reports.quantities import byte_count
+
+    output.print_line()
+    n_tasks = len(matrix.sent)
+    output.table(
+        ["bytes per step from", *(f"to {task}" for task in range(n_tasks))],
+        [[str(task), *map(byte_count, row)] for task, row in enumerate(matrix.sent)],
+    )
+    output.print_line()
 
 
 def _show_slice(cost: SliceCost) -> None:
@@ -163,15 +210,13 @@ def _text(value: object) -> str:
 
 
 def _partition(partition: Partition) -> str:
+    from strategies.plan.number_lists import in_words
+
     places = {
         "destinations": partition.destinations,
         "groups": partition.groups,
         "owners": partition.owners,
     }
-    parts = [f"axis {partition.axis}: {_list(partition.sizes)}"]
-    parts += [f"{name} {_list(values)}" for name, values in places.items() if values]
+    parts = [f"axis {partition.axis}: {in_words(partition.sizes)}"]
+    parts += [f"{name} {in_words(values)}" for name, values in places.items() if values]
     return "; ".join(parts)
-
-
-def _list(values: Sequence[int]) -> str:
-    return ", ".join(map(str, values))

@@ -49,7 +49,6 @@ def plan_of(case: Case) -> Plan:
         device="cpu",
         nodes=(node,),
         payload_bytes_per_step=16,
-        payload_matrix=((0, 8), (8, 0)),
         server_bytes=(0, 0),
         worker_bytes=8,
     )

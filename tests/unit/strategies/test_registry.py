@@ -11,7 +11,7 @@ from strategies.errors import StrategyError, UnsupportedError
 from strategies.params import Param
 from strategies.plan.schema import Plan, StatisticSummary
 from strategies.plan.strategy import Strategy, independent
-from strategies.planner import settled
+from strategies.planner import payload_matrix, settled
 from strategies.registry import MOST_COMBINATIONS, STRATEGIES, alternatives, describe, make_plan, resolve
 from strategies.topology import Topology
 
@@ -186,7 +186,7 @@ def test_single_is_for_one_replica():
 def test_micro_batches_are_of_replicas_that_synchronise(name):
     plan = make_plan(name, {"accumulate": 2}, STEP, TWO)
     assert plan.strategy_class == "exact"
-    assert plan.payload_matrix == make_plan(name, {}, STEP, TWO).payload_matrix
+    assert plan.traffic == make_plan(name, {}, STEP, TWO).traffic
     with pytest.raises(
         StrategyError, match=r"batch_size: .* got 4 examples for 2 replicas with accumulate=3"
     ):
@@ -218,7 +218,7 @@ def test_statistics_of_the_whole_batch_travel_in_a_ring_of_workers():
     assert synced.statistics == NORMALISED.statistics
     added = [
         [b - a for a, b in zip(*rows, strict=True)]
-        for rows in zip(plain.payload_matrix, synced.payload_matrix, strict=True)
+        for rows in zip(*(payload_matrix(plan, NORMALISED).sent for plan in (plain, synced)), strict=True)
     ]
     assert added == [[0, 48], [48, 0]]
 

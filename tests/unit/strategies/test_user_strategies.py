@@ -129,6 +129,31 @@ def test_what_the_command_prints_is_read_too():
     assert (plan.strategy, plan.strategy_class) == ("plan-mine", "exact")
 
 
+def test_a_plan_of_before_matrices_were_left_out_is_read_as_it_was():
+    document = make_plan("ps", {}, STEP, TWO).model_dump(mode="json", exclude={"traffic"})
+    document |= {"payload_matrix": [[0, 8], [8, 0]], "pull_matrix": [[0, 8], [0, 0]]}
+    plan = read_plan(json.dumps(document), name="plan-mine", where="plan mine.json").plan(STEP, TWO)
+    assert plan.traffic == make_plan("ps", {}, STEP, TWO).traffic
+
+
+def test_numbers_that_follow_a_rule_are_read_in_either_form():
+    many = Topology(replicas_per_task=(1,) * 20, batch_size=40)
+    table = trainable("w", 40, 4, partitionable_axes=(0,), apart_axes=(0,))
+    step = step_of(table)
+    plan = make_plan("sharded-ps", {"min_bytes": 1}, step, many)
+    document = plan.model_dump(mode="json")
+    assert document["replicas_per_task"] == [{"repeat": 1, "times": 20}]
+    assert document["nodes"][0]["partition"]["sizes"] == [{"repeat": 2, "times": 20}]
+    assert document["nodes"][0]["partition"]["destinations"] == [{"repeat": 0, "times": 20, "step": 1}]
+    written_out = {**document, "replicas_per_task": [1] * 20}
+    written_out["nodes"] = [
+        {**document["nodes"][0], "partition": {"axis": 0, "sizes": [2] * 20, "destinations": [*range(20)]}}
+    ]
+    for text in map(json.dumps, (document, written_out)):
+        edited_plan = read_plan(text, name="plan-mine", where="plan mine.json")
+        assert edited_plan.plan(step, many).nodes == plan.nodes
+
+
 def test_bytes_and_class_follow_from_the_nodes():
     plan = make_plan("ps", {}, STEP, TWO)
 

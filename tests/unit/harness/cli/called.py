@@ -29,8 +29,8 @@ from harness.verification.verdict import FLOAT64_EPS, Limits, VariableVerdict, V
 from harness.verification.verification import CaptureVerdict, Verification
 from harness.worker.jobs.transform import Transformation
 from strategies.passes.run import PassTiming
-from strategies.plan.payload import CollectiveBytes
-from strategies.plan.schema import Partition, Plan, PlanNode, StatisticSummary
+from strategies.plan.schema import Partition, Plan, PlanNode, StatisticSummary, TaskTraffic
+from strategies.plan.traffic import CollectiveBytes, PayloadMatrix
 from strategies.tpu_slices import SliceCost
 
 WRITTEN = Written(
@@ -58,7 +58,7 @@ PLAN = Plan(
         ),
     ),
     payload_bytes_per_step=614400,
-    payload_matrix=((0, 307200), (307200, 0)),
+    traffic=(TaskTraffic(tasks=(0, 1), sent_bytes=307200, received_bytes=307200),),
     server_bytes=(307200, 0),
     worker_bytes=614400,
     statistics=(StatisticSummary(layer="norm_0", bytes=256), StatisticSummary(layer="norm_1", bytes=512)),
@@ -158,7 +158,11 @@ class Pipeline(ModuleType):
     def plan(self, request: PlanRequest) -> Planned:
         self._note(request)
         if request.slice is None:
-            return Planned(plan=PLAN.model_copy(update={"shares_devices": request.target.share_gpus}))
+            matrix = PayloadMatrix(sent=((0, 307200), (307200, 0)), pulled=((0, 0), (0, 0)))
+            return Planned(
+                plan=PLAN.model_copy(update={"shares_devices": request.target.share_gpus}),
+                matrix=matrix if request.matrix else None,
+            )
         return Planned(plan=PLAN, slice_cost=SliceCost(slice=request.slice, collectives=self.collectives))
 
     def transform(self, request: TransformRequest) -> Transformation:

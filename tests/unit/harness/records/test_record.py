@@ -273,10 +273,10 @@ def test_the_comparison_key_ignores_the_code_and_sees_what_was_measured() -> Non
 def test_the_busiest_direction_of_the_busiest_link_takes_longest() -> None:
     fast, slow = (MeasuredLink(sent_mbit=rate, received_mbit=rate) for rate in (80.0, 8.0))
     link = Link(workers=(fast, slow))
-    assert link.wire_s([[0, 1e6], [3e6, 0]]) == pytest.approx(3.0)
-    assert link.wire_s([[0, 3e6], [1e6, 0]]) == pytest.approx(3.0)
-    assert Link(workers=(fast, MeasuredLink())).wire_s([[0, 1e6], [3e6, 0]]) == pytest.approx(0.3)
-    assert Link(requested_mbit=80.0).wire_s([[0, 1e6], [3e6, 0]]) is None
+    assert link.wire_s([(1e6, 3e6), (3e6, 1e6)]) == pytest.approx(3.0)
+    assert link.wire_s([(3e6, 1e6), (1e6, 3e6)]) == pytest.approx(3.0)
+    assert Link(workers=(fast, MeasuredLink())).wire_s([(1e6, 3e6), (3e6, 1e6)]) == pytest.approx(0.3)
+    assert Link(requested_mbit=80.0).wire_s([(1e6, 3e6), (3e6, 1e6)]) is None
 
 
 def test_what_breaks_its_promise_is_wrong() -> None:

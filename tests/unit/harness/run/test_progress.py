@@ -306,7 +306,6 @@ PLAN = Plan(
     device="cpu",
     nodes=(),
     payload_bytes_per_step=0,
-    payload_matrix=((0, 0), (0, 0)),
     server_bytes=(0, 0),
     worker_bytes=0,
 )

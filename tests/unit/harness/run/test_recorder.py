@@ -29,7 +29,7 @@ from harness.verification.verification import CaptureVerdict
 from harness.verification.worker.capture import CapturedWorkload
 from harness.worker.counters.network import TcpTraffic
 from harness.worker.jobs.training import Opened
-from strategies.plan.schema import Plan, StepSummary, StrategyClass, VariableSummary
+from strategies.plan.schema import Plan, StepSummary, StrategyClass, TaskTraffic, VariableSummary
 from strategies.user_errors import SHOWS_TRACEBACK
 
 SPEC: Experiment = resolve(
@@ -73,7 +73,6 @@ def plan(case: Case) -> Plan:
         device="cpu",
         nodes=(),
         payload_bytes_per_step=0,
-        payload_matrix=((0, 0), (0, 0)),
         server_bytes=(0, 0),
         worker_bytes=0,
         notes=("of the plan",),
@@ -307,8 +306,14 @@ def test_what_a_server_takes_and_gives_follow_each_other_where_all_wait(
     served = plan(PS).model_copy(
         update={
             "strategy_params": params,
-            "payload_matrix": ((0, 1_000_000), (2_000_000, 0)),
-            "pull_matrix": ((0, 1_000_000), (0, 0)),
+            "traffic": (
+                TaskTraffic(
+                    tasks=(0,), sent_bytes=1_000_000, received_bytes=2_000_000, pull_sent_bytes=1_000_000
+                ),
+                TaskTraffic(
+                    tasks=(1,), sent_bytes=2_000_000, received_bytes=1_000_000, pull_received_bytes=1_000_000
+                ),
+            ),
         }
     )
     slot = Slot(order=0, block=0, repeat=0, case=PS)

@@ -284,6 +284,25 @@ def test_memory_of_many_servers_is_summed_up(tmp_path: Path) -> None:
     ]
 
 
+def test_lists_of_many_servers_are_read_as_a_plan_states_them(tmp_path: Path) -> None:
+    cut = {
+        "axis": 0,
+        "sizes": [2, {"repeat": [2, 1], "times": 500}],
+        "destinations": [0, {"repeat": 1, "times": 1000, "step": 1}],
+    }
+    path = planned_run(
+        tmp_path / "run",
+        [node("v", partition=cut)],
+        replicas_per_task=[{"repeat": 1, "times": 1001}],
+        server_bytes=[600, {"repeat": [100, 200], "times": 500}],
+    )
+    (line,) = lines_of(path)
+    assert line.where == "1001 parts along axis 0, on servers 0 to 1000"
+    placement = rows_of(path)[0]["ps"].placement
+    assert placement is not None
+    assert placement.server_bytes == (600, *(100, 200) * 500)
+
+
 HUGE = 10**400
 BEYOND = [
     ([node("v", bytes=HUGE)], {}, "nodes.0.bytes"),
@@ -298,6 +317,10 @@ BEYOND = [
     ([node("v", synchronizer="y" * 201)], {}, "nodes.0.synchronizer"),
     ([], {"server_bytes": [1, -1]}, "server_bytes.1"),
     ([], {"server_bytes": [1] * 10_001}, "server_bytes"),
+    ([], {"server_bytes": [{"repeat": 1, "times": 10_000}, 1]}, "server_bytes"),
+    ([], {"server_bytes": [{"repeat": 1, "times": 3, "step": -1}]}, "server_bytes"),
+    ([], {"server_bytes": [{"repeat": [], "times": 3}]}, "server_bytes.0"),
+    ([], {"server_bytes": [{"repeat": 1, "times": 10**9}]}, "server_bytes.0"),
     ([], {"replicas_per_task": [1] * 10_001}, "replicas_per_task"),
     ([], {"worker_bytes": HUGE}, "worker_bytes"),
     ([], {"notes": ["x" * 10_001]}, "notes.0"),

@@ -10,6 +10,7 @@ from strategies.errors import StrategyError
 from strategies.ir.variable import part_name
 from strategies.plan.partitions import cuts_of, parts_of
 from strategies.plan.schema import Partition, Plan
+from strategies.planner import payload_matrix
 from strategies.registry import make_plan
 from strategies.topology import Topology
 
@@ -206,7 +207,7 @@ def test_payload_of_parts_is_that_of_the_whole():
     dense = step_of(cuttable("w", 12, 5))
     plan = make_plan("partitioned-ps", {}, dense, TWO)
     whole = dense.variables[0].bytes
-    assert plan.payload_matrix == ((0, whole), (whole, 0))
+    assert payload_matrix(plan, dense).sent == ((0, whole), (whole, 0))
     sparse = step_of(cuttable("t", 40, 4, sparse=True, rows_per_example=2.0))
     one = make_plan("ps", {}, sparse, TWO).payload_bytes_per_step
     assert make_plan("partitioned-ps", {}, sparse, TWO).payload_bytes_per_step == one

@@ -4,6 +4,7 @@ import pytest
 from planning import slot, state, step_of, trainable
 
 from strategies.errors import StrategyError
+from strategies.planner import payload_matrix
 from strategies.registry import make_plan, resolve
 from strategies.topology import Topology
 
@@ -21,48 +22,53 @@ def plan(strategy, step, replicas_per_task, batch_size=24, **params):
     return make_plan(strategy, params, step, topology)
 
 
+def sent(strategy, step, replicas_per_task, batch_size=24, **params):
+    """[task i][task j] → bytes from i to j."""
+    return payload_matrix(plan(strategy, step, replicas_per_task, batch_size, **params), step).sent
+
+
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_a_ring_sends_2_n_minus_1_over_n_on_each_of_w_links(workers):
     """`2(N-1)/N * S` from each replica; with one replica each, every task sends to the next."""
-    planned = plan("all-reduce", DENSE, (1,) * workers)
     n_bytes = round(2 * (workers - 1) / workers * S)
-    for i, row in enumerate(planned.payload_matrix):
+    for i, row in enumerate(sent("all-reduce", DENSE, (1,) * workers)):
         assert row == tuple(n_bytes if j == (i + 1) % workers else 0 for j in range(workers))
-    assert planned.payload_bytes_per_step == workers * n_bytes
+    assert plan("all-reduce", DENSE, (1,) * workers).payload_bytes_per_step == workers * n_bytes
 
 
 def test_a_ring_over_more_replicas_crosses_each_link_between_tasks_once():
-    planned = plan("all-reduce", DENSE, (2, 2, 2), transport="ring")
     n_bytes = round(2 * 5 / 6 * S)
-    assert planned.payload_matrix == ((0, n_bytes, 0), (0, 0, n_bytes), (n_bytes, 0, 0))
+    matrix = sent("all-reduce", DENSE, (2, 2, 2), transport="ring")
+    assert matrix == ((0, n_bytes, 0), (0, 0, n_bytes), (n_bytes, 0, 0))
 
 
 def test_the_workers_own_ring_sends_as_much_however_many_replicas_there_are():
-    expected = plan("all-reduce", DENSE, (1, 1, 1)).payload_matrix
-    assert plan("all-reduce", DENSE, (2, 2, 2), transport="tcp").payload_matrix == expected
-    assert plan("all-reduce", DENSE, (4, 1, 2)).payload_matrix == expected
+    expected = sent("all-reduce", DENSE, (1, 1, 1))
+    assert sent("all-reduce", DENSE, (2, 2, 2), transport="tcp") == expected
+    assert sent("all-reduce", DENSE, (4, 1, 2)) == expected
 
 
 @pytest.mark.parametrize("replicas_per_task", [(1, 1, 1), (2, 2, 2), (4, 1, 2)])
 def test_a_hierarchy_sends_as_much_as_one_replica_per_worker(replicas_per_task):
     """`2(W-1)/W * S` from each worker, however many replicas it has."""
     planned = plan("hierarchical-all-reduce", DENSE, replicas_per_task)
-    assert planned.payload_matrix == plan("all-reduce", DENSE, (1, 1, 1)).payload_matrix
+    expected = sent("all-reduce", DENSE, (1, 1, 1))
+    assert sent("hierarchical-all-reduce", DENSE, replicas_per_task) == expected
     assert planned.payload_bytes_per_step == 3 * round(2 * 2 / 3 * S)
     assert planned.worker_bytes == plan("all-reduce", DENSE, replicas_per_task).worker_bytes
 
 
 @pytest.mark.parametrize("params", [{"chunk_size": 1}, {"bucket_bytes": 100}])
 def test_buckets_do_not_change_payload(params):
-    expected = plan("all-reduce", DENSE, (1, 1)).payload_matrix
-    assert plan("all-reduce", DENSE, (1, 1), **params).payload_matrix == expected
+    expected = sent("all-reduce", DENSE, (1, 1))
+    assert sent("all-reduce", DENSE, (1, 1), **params) == expected
 
 
 @pytest.mark.parametrize(
     "strategy", ["ps", "ps-load-balancing", "all-reduce", "hierarchical-all-reduce", "none"]
 )
 def test_nothing_is_sent_within_a_task(strategy):
-    assert plan(strategy, DENSE, (3,)).payload_matrix == ((0,),)
+    assert sent(strategy, DENSE, (3,)) == ((0,),)
 
 
 def test_without_communication_nothing_is_sent():
@@ -71,8 +77,8 @@ def test_without_communication_nothing_is_sent():
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 def test_workers_pull_for_each_replica_and_push_once(replicas):
-    planned = plan("ps", DENSE, (1, replicas, replicas))
-    assert planned.payload_matrix == ((0, replicas * S, replicas * S), (S, 0, 0), (S, 0, 0))
+    matrix = sent("ps", DENSE, (1, replicas, replicas))
+    assert matrix == ((0, replicas * S, replicas * S), (S, 0, 0), (S, 0, 0))
 
 
 def test_a_row_is_pulled_for_every_id_and_pushed_for_each_or_once():
@@ -86,7 +92,8 @@ def test_a_row_is_pulled_for_every_id_and_pushed_for_each_or_once():
         (linear, True, "merged", 5),
     ):
         planned = plan("ps", step_of(variable), (1, 1), merge_rows=knobs)
-        assert planned.payload_matrix == ((0, 24 * 12), (24 * 8 + pushed * (12 + 8), 0))
+        matrix = payload_matrix(planned, step_of(variable)).sent
+        assert matrix == ((0, 24 * 12), (24 * 8 + pushed * (12 + 8), 0))
         assert planned.sparse_duplicates == planned.nodes[0].sparse_duplicates == duplicates
         assert any(note.startswith("merge_rows:") for note in planned.notes) is (knobs and variable is table)
 
@@ -121,10 +128,10 @@ def test_rows_of_a_narrow_type_are_pushed_in_that_of_accumulators():
     """Accumulators have no bfloat16, so pushed rows widen; without accumulators they keep their type."""
     table = trainable("table", 5, 3, dtype="bfloat16", sparse=True, rows_per_example=2.0)
     for params, row in (({}, 3 * 8), ({"staleness": 1}, 3 * 8), ({"sync": False}, 3 * 2)):
-        planned = plan("ps", step_of(table), (1, 1), **params)
-        assert planned.payload_matrix == ((0, 24 * 3 * 2), (24 * 8 + 24 * (row + 8), 0))
+        matrix = sent("ps", step_of(table), (1, 1), **params)
+        assert matrix == ((0, 24 * 3 * 2), (24 * 8 + 24 * (row + 8), 0))
     half = table.model_copy(update={"dtype": "half"})
-    assert plan("ps", step_of(half), (1, 1)).payload_matrix[1][0] == 24 * 8 + 24 * (3 * 2 + 8)
+    assert sent("ps", step_of(half), (1, 1))[1][0] == 24 * 8 + 24 * (3 * 2 + 8)
 
 
 @pytest.mark.parametrize(("other", "width"), [("half", 4), ("double", 8)])
@@ -134,41 +141,41 @@ def test_a_rule_takes_all_gradients_of_a_worker_in_one_type(other, width):
     rows = trainable("rows", 5, 3, dtype="half", sparse=True, rows_per_example=2.0)
     step = step_of(dense, rows, trainable("other", dtype=other).model_copy(update={"bytes": 8}))
     vector = width * (50 + 1 + 5 * 3) + 5 * 8
-    pushed = plan("robust-ps", step, (1, 1, 1)).payload_matrix[1][0]
+    pushed = sent("robust-ps", step, (1, 1, 1))[1][0]
     assert pushed == vector + 16 * 8  # and the ids that 8 examples look up twice
-    around = plan("robust-all-reduce", step, (1, 1, 1)).payload_matrix[1][2]
+    around = sent("robust-all-reduce", step, (1, 1, 1))[1][2]
     assert around == 2 * (vector + 4)  # and how many rows there are
 
 
 def test_a_proxy_pulls_once_for_all_replicas():
     """Reads fall from R·S to S per worker; rows of sparse ones are pulled as before."""
     planned = plan("ps", DENSE, (2, 3, 1), local_proxy_variable=True)
-    assert planned.payload_matrix == ((0, S, S), (S, 0, 0), (S, 0, 0))
+    assert payload_matrix(planned, DENSE).sent == ((0, S, S), (S, 0, 0), (S, 0, 0))
     assert {n.variable for n in planned.nodes if n.proxy} == {"a", "b"}
-    sparse = [plan("ps", step_of(TABLE), (1, 2), local_proxy_variable=proxy) for proxy in (False, True)]
-    assert sparse[0].payload_matrix == sparse[1].payload_matrix
+    sparse = [sent("ps", step_of(TABLE), (1, 2), local_proxy_variable=proxy) for proxy in (False, True)]
+    assert sparse[0] == sparse[1]
 
 
 def test_what_replicas_read_on_a_server_is_pulled_whether_or_not_a_gradient_of_it_crosses():
-    def sent(**fields):
+    def with_more(**fields):
         more = trainable("more", 50, readiness=None, **fields)
-        return plan("ps", step_of(*DENSE.variables, more), (1, 2)).payload_matrix
+        return sent("ps", step_of(*DENSE.variables, more), (1, 2))
 
-    assert sent(synced=False) == ((0, 2 * (S + 200)), (S, 0))
-    assert sent(synced=False, reads=0) == sent(synced=False, only_read=True) == ((0, 2 * S), (S, 0))
+    assert with_more(synced=False) == ((0, 2 * (S + 200)), (S, 0))
+    assert with_more(synced=False, reads=0) == with_more(synced=False, only_read=True) == ((0, 2 * S), (S, 0))
     # A sum to which the forward pass only adds.
-    assert sent(kind="state", rule="sum", reads=0) == ((0, 2 * S), (S + 200, 0))
+    assert with_more(kind="state", rule="sum", reads=0) == ((0, 2 * S), (S + 200, 0))
 
 
 @pytest.mark.parametrize("params", [{"sync": False}, {"staleness": 3}, {"backup": 1}])
 def test_who_waits_for_whom_moves_no_bytes(params):
-    assert plan("ps", DENSE, (1, 2), **params).payload_matrix == plan("ps", DENSE, (1, 2)).payload_matrix
+    assert sent("ps", DENSE, (1, 2), **params) == sent("ps", DENSE, (1, 2))
 
 
 def test_servers_on_all_workers_move_other_hosts_shares_only():
     planned = plan("ps-load-balancing", DENSE, (1, 1))
     a, b = 4 * 600, 4 * 400
-    assert planned.payload_matrix == ((0, a + b), (a + b, 0))
+    assert payload_matrix(planned, DENSE).sent == ((0, a + b), (a + b, 0))
     assert planned.server_bytes == (2 * a, b)
 
 
@@ -193,11 +200,11 @@ def test_the_workers_own_ring_passes_rows_on_as_they_are():
     """Each worker sends those of all but the next one; a worker's replicas bring theirs as one."""
     # At most 9, 6 and 6 rows, and 9 and 12 of the same shards on two workers.
     one, two, three = (n * (ROW + ID) + 2 * 8 for n in (9, 6, 6))
-    planned = plan("all-reduce", step_of(TABLE), (1, 1, 1), batch_size=7)
-    assert planned.payload_matrix == ((0, one + three, 0), (0, 0, one + two), (two + three, 0, 0))
+    matrix = sent("all-reduce", step_of(TABLE), (1, 1, 1), batch_size=7)
+    assert matrix == ((0, one + three, 0), (0, 0, one + two), (two + three, 0, 0))
     for strategy in ("all-reduce", "hierarchical-all-reduce"):
-        planned = plan(strategy, step_of(TABLE), (1, 2), batch_size=7)
-        assert planned.payload_matrix == ((0, one), (12 * (ROW + ID) + 2 * 8, 0))
+        matrix = sent(strategy, step_of(TABLE), (1, 2), batch_size=7)
+        assert matrix == ((0, one), (12 * (ROW + ID) + 2 * 8, 0))
 
 
 def test_a_sparse_hierarchy_gathers_a_workers_rows_as_one():
@@ -209,9 +216,9 @@ def test_a_sparse_hierarchy_gathers_a_workers_rows_as_one():
 @pytest.mark.parametrize("period", [1, 3, 8])
 def test_an_average_spreads_its_bytes_over_the_steps_of_its_period(period):
     """`2(N-1)/N * S / k` from each replica on average; variables are dense where gradients are rows."""
-    planned = plan("local-sgd", step_of(*DENSE.variables, TABLE), (1, 1, 1), period=period)
+    matrix = sent("local-sgd", step_of(*DENSE.variables, TABLE), (1, 1, 1), period=period)
     n_bytes = round(2 * 2 / 3 * (S + TABLE.bytes) / period)
-    assert planned.payload_matrix == ((0, n_bytes, 0), (0, 0, n_bytes), (n_bytes, 0, 0))
+    assert matrix == ((0, n_bytes, 0), (0, 0, n_bytes), (n_bytes, 0, 0))
 
 
 def test_what_replicas_add_up_travels_in_every_step():
@@ -235,19 +242,20 @@ def test_merged_rows_are_no_more_than_the_table_has():
 
 
 def test_a_sparse_parameter_server_sends_rows_that_were_asked_for():
-    planned = plan("ps", step_of(TABLE), (1, 1), batch_size=4)
+    matrix = payload_matrix(plan("ps", step_of(TABLE), (1, 1), batch_size=4), step_of(TABLE))
     rows = 2 * 3
-    assert planned.payload_matrix == ((0, rows * ROW), (rows * ID + rows * (ROW + ID), 0))
-    assert planned.pull_matrix == ((0, rows * ROW), (0, 0))
+    assert matrix.sent == ((0, rows * ROW), (rows * ID + rows * (ROW + ID), 0))
+    assert matrix.pulled == ((0, rows * ROW), (0, 0))
 
 
 def test_values_are_pulled_after_gradients_were_pushed_where_all_wait():
     planned = plan("ps", DENSE, (1, 1, 1))
-    pulled = (0, S, S), (0, 0, 0), (0, 0, 0)
-    assert planned.payload_phases == (((0, 0, 0), (S, 0, 0), (S, 0, 0)), pulled)
-    assert plan("ps", DENSE, (1, 1, 1), sync=False).payload_phases == (planned.payload_matrix,)
-    reduced = plan("all-reduce", DENSE, (1, 1, 1))
-    assert reduced.payload_phases == (reduced.payload_matrix, ((0,) * 3,) * 3)
+    pushed, pulled = planned.phases()
+    assert pushed == [(0, 2 * S), (S, 0), (S, 0)]
+    assert pulled == [(2 * S, 0), (0, S), (0, S)]
+    assert plan("ps", DENSE, (1, 1, 1), sync=False).phases() == ([(2 * S, 2 * S), (S, S), (S, S)],)
+    around = round(2 * 2 / 3 * S)
+    assert plan("all-reduce", DENSE, (1, 1, 1)).phases() == ([(around, around)] * 3, [(0, 0)] * 3)
 
 
 # 10 floats, so that four replicas have parts of 3, 12 bytes.
@@ -255,8 +263,7 @@ STEP = step_of(trainable("w", 10, apart_axes=(0,)), slot("w/m", "w", 10))
 
 
 def payload(replicas: tuple[int, ...], step=STEP, **params):
-    topology = Topology(replicas_per_task=replicas, batch_size=2 * sum(replicas))
-    return make_plan("tpu-replicate", params, step, topology).payload_matrix
+    return sent("tpu-replicate", step, replicas, batch_size=2 * sum(replicas), **params)
 
 
 def test_whole_variables_are_summed_around_a_ring():

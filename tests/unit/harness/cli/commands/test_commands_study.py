@@ -5,15 +5,15 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from called import Pipeline, call, document, verified
+from called import PLAN, Pipeline, call, document, verified
 
 from harness.cluster import ClusterShape
 from harness.experiment.references import StrategyRef, WorkloadRef
-from harness.planned_target import Verified, shape_of
+from harness.planned_target import Planned, Verified, shape_of
 from harness.requests import Target, VerifyRequest
 from harness.verification.verdict import BoundFigure, BoundVerdict, Verdict
-from strategies.plan.payload import CollectiveBytes
-from strategies.plan.schema import StrategyClass
+from strategies.plan.schema import StrategyClass, TaskTraffic
+from strategies.plan.traffic import CollectiveBytes
 
 NAMES = [f"v{index}" for index in range(9)]
 
@@ -192,10 +192,46 @@ def test_plan_shows_places_and_bytes(capsys: pytest.CaptureFixture[str]) -> None
     assert "dense/kernel  64x1200  307 kB  axis 0: 32, 32; destinations 0, 1  ps" in captured.out
     assert "614 kB per step" in captured.out
     assert "included: batch statistics of 2 layers, 768 B per replica" in captured.out
+    assert "busiest link: 307 kB sent and 307 kB received per step by task 0, 1" in captured.out
     assert "memory of servers, by task: 0: 307 kB, 1: 0 B" in captured.out
     assert "memory of the largest replica: 614 kB" in captured.out
     assert "warning: nothing is partitioned\nvariable " in captured.out
     assert "note: one variable stays whole" in captured.out
+
+
+def test_plan_shows_bytes_between_workers_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("plan", "wide-mlp", "--strategy", "ps")
+    message = document(call(capsys, *command, "--json")[1])
+    traffic = {"tasks": [0, 1], "sent_bytes": 307200, "received_bytes": 307200}
+    assert message["traffic"] == [{**traffic, "pull_sent_bytes": 0, "pull_received_bytes": 0}]
+    assert not {"payload_matrix", "pull_matrix"} & message.keys()
+    message = document(call(capsys, *command, "--matrix", "--json")[1])
+    assert message["payload_matrix"] == [[0, 307200], [307200, 0]]
+    assert message["pull_matrix"] == [[0, 0], [0, 0]]
+    text = call(capsys, *command, "--matrix")[1].out
+    assert "bytes per step from  to 0    to 1\n0                    0 B     307 kB\n" in text
+    status, captured = call(capsys, *command, "--workers", "1001", "--matrix")
+    assert status == 2
+    assert captured.err == (
+        "stratbench: matrix: is for at most 1000 workers, got 1001; leave it out, `traffic` has the bytes of "
+        "each worker\n"
+    )
+
+
+def test_plan_states_alike_workers_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline
+) -> None:
+    many = PLAN.model_copy(
+        update={
+            "replicas_per_task": (1,) * 4096,
+            "server_bytes": (8000, *(4000,) * 4000, *(0,) * 95),
+            "traffic": (TaskTraffic(tasks=tuple(range(4096)), sent_bytes=5000, received_bytes=5000),),
+        }
+    )
+    monkeypatch.setattr(pipeline, "plan", lambda _: Planned(plan=many))
+    text = call(capsys, "plan", "wide-mlp", "--strategy", "ps", "--workers", "4096")[1].out
+    assert "busiest link: 5.00 kB sent and 5.00 kB received per step by task 0 to 4095\n" in text
+    assert "memory of servers, by task: 0: 8.00 kB, 1 to 4000: 4.00 kB, 4001 to 4095: 0 B\n" in text
 
 
 _EIGHT = ("plan", "wide-mlp", "-s", "ps", "--workers", "2", "--replicas", "4", "--slice")
