@@ -1,6 +1,7 @@
 """Stages of each command, in order: no stage knows later ones or calls back into earlier ones."""
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from harness.errors import (
 )
 from harness.experiment.cases import Case, expand
 from harness.experiment.model import Experiment
+from harness.experiment.references import StrategyRef
 from harness.experiment.schedule import Slot, schedule
 from harness.host_facts import environment
 from harness.planned_target import (
@@ -35,11 +37,25 @@ from harness.planned_target import (
     shape_of,
     verify_on_workers,
 )
+from harness.prediction.observations import batch_of, profiled_workloads
+from harness.prediction.predictions import Predicted, Prediction, Question
+from harness.prediction.predictions import predict as predict_step
+from harness.prediction.probe import Identity, Probe, identity_of, probe_of, read_probe
 from harness.provision.failures import USER_ERROR
 from harness.records.record import Record
 from harness.records.results_file import DAMAGED
 from harness.records.run_folder import RunFolder, done_in, open_run, records_in
-from harness.requests import Dtype, PlanRequest, RunOptions, TransformRequest, TuneRequest, VerifyRequest
+from harness.records.stored_run import load_run
+from harness.requests import (
+    Dtype,
+    PlanRequest,
+    PredictRequest,
+    ProbeRequest,
+    RunOptions,
+    TransformRequest,
+    TuneRequest,
+    VerifyRequest,
+)
 from harness.run.checkpoints import require
 from harness.run.clusters import run_slots
 from harness.run.failure_causes import run_folder_errors
@@ -228,6 +244,99 @@ def tune(request: TuneRequest) -> Tuned:
         tuned = tuner.tuned(folder, request.out)
         tuned.write()
         return tuned
+
+
+PROBES = Path("runs") / "probes"
+"""Folder of the probes of this machine, within the current folder."""
+
+
+def probe(request: ProbeRequest) -> tuple[Path, Probe]:
+    """Measure and fit the costs of exchanges; see `stratbench probe`.
+
+    Returns:
+        Path of the stored probe, and the probe.
+    Raises:
+        UsageError: its steps could not be measured.
+    """
+    outcome = run(request.spec, request.options)
+    assert outcome.run_dir is not None
+    stored = probe_of(load_run(outcome.run_dir))
+    path = request.out or PROBES / f"{stored.identity.name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stored.write(path)
+    return path, stored
+
+
+def predict(request: PredictRequest) -> Predicted:
+    """Predict steps at other numbers of workers and links; see `stratbench predict`.
+
+    Raises:
+        UsageError: there is no profile or no probe, or no strategy can be predicted.
+    """
+    source = request.source
+    if not isinstance(source, Path):
+        outcome = run(source, request.options)
+        assert outcome.run_dir is not None
+        source = outcome.run_dir
+    stored = load_run(source)
+    workloads = profiled_workloads(stored)
+    path, costs = _probe_for(identity_of(stored.records[0]), request)
+    strategies = request.strategies or tuple(
+        dict.fromkeys(
+            StrategyRef(
+                name=record.strategy,
+                params={key: value for key, value in record.strategy_params.items() if value is not None},
+            )
+            for record in stored.records
+        )
+    )
+    questions = itertools.product(workloads.values(), strategies, request.workers, request.links_mbit)
+    predictions: list[Prediction] = []
+    notes: dict[str, UsageError] = {}
+    for workload, strategy, n_workers, rate in questions:
+        try:
+            batch_size = batch_of(workload, stored.experiment, n_workers)
+            question = Question(workers=n_workers, replicas=1, batch_size=batch_size, link_mbit=rate)
+            predictions.append(predict_step(workload, strategy, question, costs))
+        except UsageError as error:
+            notes.setdefault(f"{strategy}: {error.message}", error)
+    if not predictions:
+        raise next(iter(notes.values()))
+    return Predicted(
+        predictions=tuple(predictions),
+        workloads=workloads,
+        probe=costs,
+        probe_path=path,
+        run_dir=source,
+        notes=tuple(notes),
+    )
+
+
+def _probe_for(identity: Identity, request: PredictRequest) -> tuple[Path, Probe]:
+    """Stored probe of a machine; measured now if there is none.
+
+    Raises:
+        UsageError: it is another machine's, or there is none.
+    """
+    path = request.probe or PROBES / f"{identity.name}.json"
+    if not path.exists() and request.probe is None and request.probing is not None:
+        options = replace(request.options, out=None)
+        return probe(ProbeRequest(spec=request.probing, out=path, options=options))
+    if not path.exists():
+        raise UsageError(
+            f"must be there for predictions on {identity.provider} workers, got no {path}; make one with "
+            "`stratbench probe`",
+            field="probe",
+        )
+    stored = read_probe(path)
+    others = identity.differences(stored.identity)
+    if others:
+        raise UsageError(
+            f"{path} must be of the machine that the run was made on, got {', '.join(others)}; run "
+            "`stratbench probe` there again",
+            field="probe",
+        )
+    return path, stored
 
 
 def verify(request: VerifyRequest) -> Verified:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import socket
@@ -99,6 +99,41 @@ class TuneRequest:
     spec: Experiment
     seconds: float
     out: Path | None
+    options: RunOptions
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeRequest:
+    """Measure the costs of exchanges.
+
+    Args:
+        spec: experiment whose steps are fitted.
+        out: file for the costs; None for one named after the machine.
+    """
+
+    spec: Experiment
+    out: Path | None
+    options: RunOptions
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictRequest:
+    """Predict steps.
+
+    Args:
+        source: experiment that profiles workloads, or the folder of a run with profiles.
+        strategies: strategies to predict; empty for the run's.
+        workers: numbers of workers. links_mbit: limits of links; None is no limit.
+        probe: file with the costs of exchanges; None for this machine's.
+        probing: experiment that measures them if there are none; None refuses the request.
+    """
+
+    source: Experiment | Path
+    strategies: Sequence[StrategyRef]
+    workers: Sequence[int]
+    links_mbit: Sequence[float | None]
+    probe: Path | None
+    probing: Experiment | None
     options: RunOptions
 
 

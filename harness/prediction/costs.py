@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
-TRANSPORTS = ("tcp", "collectives", "nccl")
-"""Transports of collectives, with names of their own in a probe."""
+from strategies.plan.exchanges.flow import Op
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,7 +18,8 @@ class CollectiveCost:
 
     Attributes:
         step_s: processor time of a step with any of them.
-        message_s: processor time of a message. variable_s: that of each variable in it.
+        message_s: processor time of a message. variable_s: that of each variable in it. table_s: that of each
+            table whose rows it has.
         round_s: time between a member's data and the next member's.
         sum_s, scatter_s, gather_s: processor time per byte that a member sends. rows_s: the same for rows of
             sparse gradients.
@@ -28,11 +28,16 @@ class CollectiveCost:
     step_s: float = 1e-4
     message_s: float = 3e-5
     variable_s: float = 1e-5
+    table_s: float = 5e-5
     round_s: float = 3e-5
     sum_s: float = 5e-10
     scatter_s: float = 5e-10
     gather_s: float = 5e-10
     rows_s: float = 5e-10
+
+    def byte_s(self, op: Op) -> float:
+        """Processor time per byte of dense values that a member sends."""
+        return {"sum": self.sum_s, "scatter": self.scatter_s, "gather": self.gather_s}[op]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +48,8 @@ class ServerCost:
         step_s: processor time of a step with any server, for each worker.
         request_s: time after which a request waits for the threads of the server.
         message_s: time of the server's thread for a message. client_s: processor time of the worker for it.
-        variable_s: time for each variable that a message packs, at both ends.
+        variable_s: time for each variable that a message packs, at both ends. table_s: processor time of a
+            worker for each exchange of rows.
         latency_s: time between the first byte sent and received.
         pull_server_s, pull_client_s, push_server_s, push_client_s: processor time per byte, of both ends.
         rows_s: time of the server's thread per byte of rows that it looks up.
@@ -57,6 +63,7 @@ class ServerCost:
     message_s: float = 3e-5
     client_s: float = 3e-5
     variable_s: float = 1e-5
+    table_s: float = 5e-5
     latency_s: float = 3e-5
     pull_server_s: float = 3e-10
     pull_client_s: float = 3e-10

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-_NEGLIGIBLE = 1e-12
+_NEGLIGIBLE = 1e-9
 """Part of a resource or an activity that counts as none, because of rounding."""
 
 
@@ -191,41 +191,51 @@ class _Running:
 
 def _paces(running: Mapping[str, _Running]) -> dict[str, float]:
     """Pace of each activity, in parts per second."""
-    fractions: dict[str, float] = {}
+    fractions = dict.fromkeys(running, 1.0)
     free = {resource: 1.0 for run in running.values() for resource in run.shares}
-    left = dict(running)
+    left = {name: run for name, run in running.items() if run.shares}
     while left:
-        scarce, fair_share = _scarcest(left.values(), free)
+        fair = _fair_shares(left.values(), free)
+        if not fair:
+            break
+        slowest: dict[str, float] = {}
+        slowest_at: str | None = None
+        for name, run in left.items():
+            slow = [(fair[r] / share, r) for r, share in run.shares.items() if r in fair and share > fair[r]]
+            fraction, resource = min(slow, default=(1.0, None))
+            slowest[name] = fraction
+            if resource is not None and fraction <= min(slowest.values()):
+                slowest_at = resource
         for name, run in list(left.items()):
-            share = run.shares.get(scarce, 0.0) if scarce is not None else 0.0
-            if scarce is None or share > fair_share:
+            # The others may get more, once these use less of the resources that they share.
+            if slowest_at is None or slowest_at in run.shares:
                 del left[name]
-                fractions[name] = fair_share / share if share else 1.0
-                for resource, used in run.shares.items():
-                    free[resource] = max(0.0, free[resource] - fractions[name] * used)
+                fractions[name] = slowest[name]
+                for resource, share in run.shares.items():
+                    free[resource] = max(0.0, free[resource] - slowest[name] * share)
     return {name: fractions[name] / run.fastest_s for name, run in running.items()}
 
 
-def _scarcest(running: Collection[_Running], free: Mapping[str, float]) -> tuple[str | None, float]:
-    """Resource that slows an activity the most, and the share of it that each activity may use at most.
+def _fair_shares(running: Collection[_Running], free: Mapping[str, float]) -> dict[str, float]:
+    """Scarce resource → part of it that each activity may use: small needs are met, the rest is divided.
 
     Args:
         free: resource → part of it that other activities leave.
-    Returns:
-        No resource if all activities run as fast as they would alone.
     """
-    scarcest, fair_share, slowest = None, 0.0, 1.0 - _NEGLIGIBLE
-    for resource, part in free.items():
-        shares = sorted(run.shares[resource] for run in running if resource in run.shares)
-        level, left = 0.0, part
+    wanted: dict[str, list[float]] = {}
+    for run in running:
+        for resource, share in run.shares.items():
+            wanted.setdefault(resource, []).append(share)
+    fair: dict[str, float] = {}
+    for resource, shares in wanted.items():
+        left = free[resource]
+        if sum(shares) <= left + _NEGLIGIBLE:
+            continue
+        shares.sort()
         for k, share in enumerate(shares):
-            # Small shares are granted in full, the rest is divided evenly.
-            level = left / (len(shares) - k)
-            if share > level:
+            fair_share = left / (len(shares) - k)
+            if share > fair_share:
+                fair[resource] = fair_share
                 break
             left -= share
-        else:
-            continue
-        if level / shares[-1] < slowest:
-            scarcest, fair_share, slowest = resource, level, level / shares[-1]
-    return scarcest, fair_share
+    return fair

@@ -22,9 +22,10 @@ _LEAST = 1e-6
 
 @dataclass(kw_only=True, slots=True)
 class EqualVariables:
-    """Sum of all variables' elements and of an example's rows, times the example's number.
+    """Sum of the squares of all matrices' elements and of an example's rows, times the example's number.
 
-    Its steps consist of little but the exchanges of a strategy.
+    Its steps consist of little but the exchanges of a strategy. Gradients of matrices are products, because
+    TensorFlow would send a constant gradient as one number.
 
     Args:
         batch_size: global examples per step.
@@ -52,13 +53,15 @@ class EqualVariables:
         import keras
         import tensorflow as tf
 
-        ones = np.ones((self.side, self.side), np.float32)
-        matrices = [keras.Variable(ones, name=f"matrix_{k}") for k in range(self.variables)]
+        values = np.random.default_rng(_DATA_SEED).normal(size=(self.variables, self.side, self.side))
+        matrices = [
+            keras.Variable(value, name=f"matrix_{k}") for k, value in enumerate(values.astype(np.float32))
+        ]
         tables = [embedding_table(self.rows, self.width, name=f"table_{k}") for k in range(self.tables)]
 
         def loss(batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
             numbers, ids = batch
-            total = tf.add_n([tf.reduce_sum(matrix.value) for matrix in matrices])
+            total = tf.add_n([tf.reduce_sum(tf.square(matrix.value)) for matrix in matrices])
             looked_up = [tf.reduce_sum(look_up(table, ids), axis=[1, 2]) for table in tables]
             return (
                 tf.reduce_mean(numbers * tf.add_n([*looked_up, tf.fill(tf.shape(numbers), total)])) * _LEAST

@@ -81,7 +81,9 @@ def steps(draw: st.DrawFn) -> list[Activity]:
         activities.append(
             Activity(
                 name=str(k),
-                needs={name: draw(amounts) for name in ("core", "link")},
+                needs={
+                    name: draw(amounts) for name in draw(st.sets(st.sampled_from(("core", "link", "disk"))))
+                },
                 least_s=draw(amounts),
                 after=draw(st.lists(st.sampled_from(earlier), unique=True)) if earlier else (),
                 lane=draw(st.sampled_from((None, "thread"))),
@@ -94,13 +96,13 @@ def steps(draw: st.DrawFn) -> list[Activity]:
 def test_a_step_is_neither_faster_than_its_resources_nor_slower_than_one_by_one(
     activities: list[Activity], core: float, link: float
 ) -> None:
-    rates = {"core": core, "link": link}
+    rates = {"core": core, "link": link, "disk": 1.0}
     timeline = simulate(activities, rates)
     alone_s = [
-        max(activity.least_s, *(amount / rates[name] for name, amount in activity.needs.items()))
+        max(activity.least_s, 0.0, *(amount / rates[name] for name, amount in activity.needs.items()))
         for activity in activities
     ]
-    assert timeline.end_s >= max(*timeline.busy_s.values(), *alone_s) * (1 - 1e-9)
+    assert timeline.end_s >= max(*timeline.busy_s.values(), *alone_s, 0.0) * (1 - 1e-9)
     assert timeline.end_s <= sum(alone_s) * (1 + 1e-9) + 1e-9
     for activity in activities:
         begun_s = timeline.spans[activity.name][0]

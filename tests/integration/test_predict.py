@@ -1,0 +1,137 @@
+"""Predictions of a real run, with the costs of a real probe."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.ray, pytest.mark.tensorflow]
+
+EXPERIMENT = """
+name: small
+workloads: [{name: digits-mlp, units: 16}]
+strategies: [none, all-reduce, ps, tf-multi-worker-mirrored]
+measure: {repeats: 1, rounds: 2, steps: 4, window_s: 0.02}
+compare: {baseline: none}
+"""
+
+
+def stratbench(*arguments: str, cwd: Path, status: int = 0) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == status, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an experiment, its probe and its answer of `predict`."""
+    folder = tmp_path_factory.mktemp("predicted")
+    (folder / "small.yaml").write_text(EXPERIMENT)
+    few = (
+        "workloads=[{name: equal-variables, variables: 2, side: 16}, {name: equal-variables, side: 64}]",
+        "strategies=[none, all-reduce, ps]",
+        "measure={repeats: 1, rounds: 2, steps: 4, window_s: 0.02}",
+    )
+    settings = [word for setting in few for word in ("--set", setting)]
+    written = stratbench("probe", "--json", "--out", "probe.json", *settings, cwd=folder)
+    (folder / "made.json").write_text(written.stdout)
+    command = ("predict", "small.yaml", "--probe", "probe.json", "--workers", "2,4", "--link", "none,100mbit")
+    answer = stratbench(*command, "--out", "profile", "--json", cwd=folder)
+    (folder / "answer.json").write_text(answer.stdout)
+    return folder
+
+
+def cases(folder: Path) -> list[Mapping[str, Any]]:
+    predicted: list[Mapping[str, Any]] = json.loads((folder / "answer.json").read_text())["cases"]
+    return predicted
+
+
+def test_a_probe_has_costs_of_what_it_ran(folder: Path) -> None:
+    probe = json.loads((folder / "made.json").read_text())
+    assert probe["path"] == "probe.json"
+    assert (set(probe["costs"]["collectives"]), set(probe["spreads"])) == ({"tcp"}, {"tcp", "servers"})
+    assert probe["n_steps"] == 4
+    assert json.loads((folder / "probe.json").read_text())["costs"] == probe["costs"]
+
+
+def test_every_strategy_is_predicted_at_every_number_and_link(folder: Path) -> None:
+    predicted = cases(folder)
+    questions = {(case["strategy"], case["workers"], case["link_mbit"]) for case in predicted}
+    names = ("none", "all-reduce", "ps")
+    assert questions == {(name, n, rate) for name in names for n in (2, 4) for rate in (None, 100.0)}
+    for case in predicted:
+        assert case["interval"]["low"] < case["step_s"] < case["interval"]["high"]
+        assert case["examples_per_s"] == pytest.approx(case["batch_size"] / case["step_s"])
+        assert (case["payload_bytes_per_step"] > 0) is (case["strategy"] != "none")
+        assert ("examples per worker" in case["extrapolated"]) is (case["workers"] == 4)
+
+
+def test_what_has_no_plan_is_a_note(folder: Path) -> None:
+    (note,) = json.loads((folder / "answer.json").read_text())["notes"]
+    assert note.startswith("tf-multi-worker-mirrored: must be one that stratbench plans")
+
+
+def test_two_workers_without_exchanges_are_predicted_as_measured(folder: Path) -> None:
+    records = [json.loads(line) for line in (folder / "profile" / "results.jsonl").read_text().splitlines()]
+    (measured,) = (r for r in records if (r["strategy"], r["workers"]) == ("none", 2))
+    (predicted,) = (
+        c for c in cases(folder) if (c["strategy"], c["workers"], c["link_mbit"]) == ("none", 2, None)
+    )
+    assert predicted["step_s"] == pytest.approx(measured["step_s"]["p50"], rel=0.05)
+
+
+def test_a_slower_link_is_never_faster(folder: Path) -> None:
+    by_case = {(c["strategy"], c["workers"], c["link_mbit"]): c["step_s"] for c in cases(folder)}
+    for (strategy, n, rate), step_s in by_case.items():
+        assert rate is not None or step_s <= by_case[strategy, n, 100.0] * (1 + 1e-9)
+
+
+def test_a_run_folder_is_enough(folder: Path) -> None:
+    done = stratbench(
+        "predict", "profile", "--probe", "probe.json", "--strategies", "ps", "--workers", "3", cwd=folder
+    )
+    assert "digits-mlp:units=16 · 3 workers · batch 64" in done.stdout
+    assert "fastest, digits-mlp:units=16 without a limit: ps from 3 workers" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["profile", "--probe", "other.json"], "must be of the machine that the run was made on, got"),
+        (["profile"], "must be there for predictions on local workers"),
+        (["empty", "--probe", "probe.json"], "empty"),
+        (["profile", "--probe", "probe.json", "--workers", "0"], "needs numbers from 1"),
+        (["profile", "--probe", "probe.json", "--link", "fast"], "needs rates with a unit"),
+        (["profile", "--probe", "probe.json", "--workers", "65536"], "each replica needs an example"),
+        (["profile", "--probe", "probe.json", "--strategies", "tf-one-device"], "stratbench plans"),
+        (["profile", "--probe", "probe.json", "--set", "measure.batch=global"], "name the experiment"),
+    ],
+)
+def test_what_cannot_be_predicted_costs_one_line(folder: Path, arguments: list[str], message: str) -> None:
+    other = json.loads((folder / "probe.json").read_text())
+    other["identity"]["cpu_model"] = "of another machine"
+    (folder / "other.json").write_text(json.dumps(other))
+    (folder / "empty").mkdir(exist_ok=True)
+    done = stratbench("predict", *arguments, cwd=folder, status=2)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("stratbench: ")
+    assert message in line
+
+
+def test_a_run_without_profile_is_refused(folder: Path) -> None:
+    (folder / "plain.yaml").write_text(EXPERIMENT.replace("repeats: 1", "trace: false, repeats: 1"))
+    stratbench("run", "plain.yaml", "--strategies", "none", "--out", "plain", cwd=folder)
+    done = stratbench("predict", "plain", "--probe", "probe.json", cwd=folder, status=2)
+    assert "must have a profile of a step, got none; run it with the strategy none" in done.stderr

@@ -1,0 +1,121 @@
+"""Simulated steps of plans: known formulas, and laws that hold for every strategy."""
+
+import itertools
+
+import pytest
+from planned_steps import DENSE, FREE, N_BYTES, STRATEGIES, USUAL, planned, profile
+
+from harness.prediction.costs import Costs
+from harness.prediction.step_model import Machines, processor_s, simulate_step
+
+SLOW = 1e6
+"""Bytes per second of a link that takes far longer than the computation."""
+INSTANT = {"own": profile(DENSE, compute_s=1e-9, update_s=1e-9), "step": DENSE}
+STATE_BYTES = 4 * 64
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_one_worker_pays_nothing_for_communication(strategy: str) -> None:
+    simulated = simulate_step(planned(strategy, 1), USUAL, Machines())
+    assert simulated.step_s == pytest.approx(profile().step_s)
+
+
+def test_workers_without_exchanges_take_as_long_as_their_computation() -> None:
+    assert simulate_step(planned("none", 3), USUAL, Machines()).step_s == pytest.approx(profile().step_s)
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_a_ring_sends_each_byte_almost_twice(n: int) -> None:
+    """2(N-1)/N of the buffer: Patarasuk and Yuan 2009."""
+    machines = Machines(link_bytes_per_s=SLOW)
+    simulated = simulate_step(planned("all-reduce", n, **INSTANT), FREE, machines)
+    expected_s = 2 * (n - 1) / n * (N_BYTES + STATE_BYTES) / SLOW
+    assert simulated.step_s == pytest.approx(expected_s, rel=0.001)
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_the_link_of_a_server_has_all_pulls_and_then_all_pushes(n: int) -> None:
+    simulated = simulate_step(planned("ps", n, **INSTANT), FREE, Machines(link_bytes_per_s=SLOW))
+    expected_s = 2 * (n - 1) * N_BYTES / SLOW
+    assert simulated.step_s == pytest.approx(expected_s, rel=0.01)
+    assert simulated.busy_s["out 0"] == pytest.approx(expected_s / 2, rel=0.01)
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_sharded_updates_send_as_much_as_a_ring(n: int) -> None:
+    machines = Machines(link_bytes_per_s=SLOW)
+    all_reduce, sharded = (
+        simulate_step(planned(strategy, n, **INSTANT), FREE, machines).step_s
+        for strategy in ("all-reduce", "sharded-update")
+    )
+    assert sharded == pytest.approx(all_reduce, rel=0.05)
+
+
+@pytest.mark.parametrize(("strategy", "n"), list(itertools.product(STRATEGIES, (2, 3))))
+def test_a_slower_link_never_makes_a_step_faster(strategy: str, n: int) -> None:
+    step = planned(strategy, n)
+    rates = (None, 1.25e8, 3.75e7, 1.25e7, 1.25e6)
+    durations_s = [simulate_step(step, USUAL, Machines(link_bytes_per_s=rate)).step_s for rate in rates]
+    assert all(faster <= slower * (1 + 1e-9) for faster, slower in itertools.pairwise(durations_s))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_no_step_is_faster_than_its_computation_or_its_processors(strategy: str) -> None:
+    step = planned(strategy, 3)
+    simulated = simulate_step(step, USUAL, Machines())
+    # Owners and servers update for all others.
+    assert simulated.step_s >= profile().compute_s
+    assert simulated.step_s >= max(simulated.busy_s.values()) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_processor_time_is_linear_in_the_costs(strategy: str) -> None:
+    step = planned(strategy, 2)
+    names = USUAL.flat()
+    nothing = USUAL.with_values(dict.fromkeys(names, 0.0))
+    base_s, usual_s = processor_s(step, nothing), processor_s(step, USUAL)
+    twice_s = processor_s(step, USUAL.with_values({name: 2 * value for name, value in names.items()}))
+    for base, usual, twice in zip(base_s, usual_s, twice_s, strict=True):
+        assert twice - base == pytest.approx(2 * (usual - base))
+
+
+def test_a_worker_waits_until_the_server_has_computed() -> None:
+    """The server's thread goes on with its own step before it reads a variable for another."""
+    step = planned("ps", 2, own=profile(compute_s=0.1, update_s=0.0))
+    costs = FREE.with_values({"servers.request_s": 0.001})
+    assert simulate_step(step, costs, Machines()).step_s == pytest.approx(0.2, rel=0.05)
+    rings = planned("all-reduce", 2, own=profile(compute_s=0.1, update_s=0.0))
+    assert simulate_step(rings, FREE, Machines()).step_s == pytest.approx(0.1, rel=0.01)
+
+
+def test_all_wait_for_a_slow_worker() -> None:
+    step = planned("all-reduce", 3, own=profile(compute_s=0.1, update_s=0.0))
+    slow = Machines(slowdowns=(1.0, 3.0, 1.0))
+    assert simulate_step(step, FREE, slow).step_s == pytest.approx(0.3, rel=0.01)
+
+
+def test_an_average_every_few_steps_counts_with_its_share() -> None:
+    machines = Machines(link_bytes_per_s=SLOW)
+    rare, often = (
+        simulate_step(planned("local-sgd", 2, period=period, **INSTANT), FREE, machines).step_s
+        for period in (8, 2)
+    )
+    assert often == pytest.approx(4 * rare, rel=0.001)
+    assert rare == pytest.approx((N_BYTES + STATE_BYTES) / 8 / SLOW, rel=0.02)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_alike_workers_are_simulated_once(strategy: str) -> None:
+    """Classes of tasks grow with the variables that they own or serve, not with the tasks."""
+    simulated = simulate_step(planned(strategy, 4096), USUAL, Machines())
+    assert sum(map(len, simulated.members.values())) == 4096
+    assert len(simulated.timeline.spans) < 200
+
+
+def test_costs_are_listed_and_replaced_by_name() -> None:
+    values = USUAL.flat()
+    assert {"tcp.sum_s", "servers.pull_client_s", "codec bf16.value_s", "assign_s"} <= set(values)
+    changed = {name: 2 * value for name, value in values.items()}
+    assert USUAL.with_values(changed).flat() == changed
+    assert USUAL.with_values({}) == USUAL
+    assert Costs().flat().keys() < values.keys()
