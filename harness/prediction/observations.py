@@ -76,7 +76,7 @@ class ProfiledWorkload:
         return replace(first, examples=examples, compute_s=compute_s, variables=times)
 
     def is_between(self, examples: int) -> bool:
-        """True if no measured number of examples is needed beyond those that there are."""
+        """True if a number of examples lies within the measured ones."""
         return min(self.profiles) <= examples <= max(self.profiles)
 
     def waiting_s(self, examples: int) -> float:
@@ -94,6 +94,11 @@ def profiled_workloads(run: StoredRun) -> dict[str, ProfiledWorkload]:
     for record in run.records:
         if record.strategy != CONTROL or record.status != "ok" or record.batch_size is None:
             continue
+        if record.replicas > 1:
+            raise UsageError(
+                f"{run.path} must have one replica per worker, got {record.replicas}, which is not predicted",
+                field="run",
+            )
         try:
             data = run.file(record, PROFILE)
             stored = None if data is None else StoredProfile.from_document(data)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from harness.canonical import JsonValue
 from harness.errors import UsageError
+from harness.experiment.cases import CONTROL
 from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import StrategyRef
 from harness.prediction.observations import BYTES_PER_MBIT, ProfiledWorkload, family, planned_step
@@ -59,7 +60,6 @@ class Prediction:
         memory_bytes: variables and slots in the memory of the worker with the most, a server's included.
         limited_by: cause of most of the duration; `exchanges` is their processor time on workers.
         extrapolated: quantities beyond those that were measured.
-        cost_per_million: price of a million examples, in the experiment's currency.
     """
 
     workload: str
@@ -74,7 +74,6 @@ class Prediction:
     memory_bytes: int
     limited_by: Limit
     extrapolated: tuple[str, ...] = ()
-    cost_per_million: float | None = None
 
     @property
     def examples_per_s(self) -> float:
@@ -98,21 +97,14 @@ class Prediction:
             "memory_bytes": self.memory_bytes,
             "limited_by": self.limited_by,
             "extrapolated": list(self.extrapolated),
-            "cost_per_million_examples": self.cost_per_million,
         }
 
 
 def predict(
-    workload: ProfiledWorkload,
-    strategy: StrategyRef,
-    question: Question,
-    probe: Probe,
-    price_per_hour: float | None = None,
+    workload: ProfiledWorkload, strategy: StrategyRef, question: Question, probe: Probe
 ) -> Prediction:
     """Predict a step.
 
-    Args:
-        price_per_hour: price of one worker.
     Raises:
         UsageError: the strategy has no plan of ours or cannot run there, or the probe lacks its transport.
     """
@@ -130,20 +122,18 @@ def predict(
         planned = planned_step(workload, chosen, topology)
     except StrategyError as error:
         raise UsageError(str(error), field="strategies") from error
+    _require_simulated(strategy, planned)
     probe.require(planned.flows)
     rate = question.link_mbit
     machines = Machines(cores=probe.cores, link_bytes_per_s=None if rate is None else rate * BYTES_PER_MBIT)
     simulated = simulate_step(planned, probe.costs, machines)
     examples = max(planned.profiles)
     step_s = simulated.step_s + workload.waiting_s(examples)
-    spread = (
-        max(LEAST_SPREAD, probe.spreads.get(family(planned.flows), 0.0)) if planned.flows else LEAST_SPREAD
-    )
+    known = probe.spreads.get(family(planned.flows), max(probe.spreads.values(), default=0.0))
+    spread = max(LEAST_SPREAD, known if planned.flows else 0.0)
     factor = math.exp(_TWO_SIDED_95 * spread)
     plan = planned.plan
     busiest = plan.busiest
-    rate_per_s = question.batch_size / step_s
-    price = None if price_per_hour is None else price_per_hour * question.workers
     return Prediction(
         workload=workload.title,
         strategy=strategy,
@@ -160,8 +150,29 @@ def predict(
             *(() if all(map(workload.is_between, planned.profiles)) else ("examples per worker",)),
             *probe.beyond(planned.flows),
         ),
-        cost_per_million=None if price is None else price / 3600 / rate_per_s * 1e6,
     )
+
+
+def _require_simulated(strategy: StrategyRef, planned: PlannedStep) -> None:
+    """Refuse plans with work or an order of updates that the simulation does not know.
+
+    Raises:
+        UsageError: the plan has a rule, micro-batches, or updates that do not wait for all workers.
+    """
+    execution = planned.plan.execution
+    reason = None
+    if planned.plan.aggregation is not None:
+        reason = "a rule of robust aggregation"
+    elif not execution.waits_for_all and planned.flows:
+        reason = "updates that do not wait for all workers"
+    elif execution.micro_batches > 1:
+        reason = "micro-batches"
+    if reason is not None:
+        raise UsageError(
+            f"must be one whose steps are simulated, got {strategy} with {reason}; measure it with "
+            "`stratbench run`",
+            field="strategies",
+        )
 
 
 def _limit(planned: PlannedStep, simulated: SimulatedStep, step_s: float) -> Limit:
@@ -208,7 +219,8 @@ class Predicted:
 
     def crossings(self) -> Iterator[str]:
         """Lines with the fastest strategy by number of workers, one for each workload and link."""
-        ordered = sorted(self.predictions, key=lambda p: p.question.workers)
+        candidates = (p for p in self.predictions if p.strategy.name != CONTROL)
+        ordered = sorted(candidates, key=lambda p: p.question.workers)
         groups = dict.fromkeys((p.workload, p.question.link_mbit) for p in ordered)
         for workload, rate in groups:
             own = [p for p in ordered if (p.workload, p.question.link_mbit) == (workload, rate)]

@@ -18,8 +18,9 @@ from harness.records.record import Record
 from harness.records.stored_run import StoredRun
 from strategies.plan.exchanges.flow import Flow
 
-PROBE = "probe.json"
 SCHEMA = 1
+_TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
+"""Packages of TensorFlow, one of which is installed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +29,8 @@ class Identity:
 
     Attributes:
         cores: cores of each worker.
-        versions: package → version.
+        n_cores: cores of the host.
+        tensorflow: version of TensorFlow.
     """
 
     provider: str
@@ -65,7 +67,7 @@ def identity_of(record: Record) -> Identity:
         cpu_model=None if machine is None else machine.cpu_model,
         n_cores=None if machine is None else machine.n_cores,
         kernel=None if machine is None else machine.kernel,
-        tensorflow=versions.get("tensorflow"),
+        tensorflow=next((versions[name] for name in _TENSORFLOW if name in versions), None),
     )
 
 
@@ -99,6 +101,11 @@ class Probe:
         """
         transports = {flow.transport for flow in flows} - {"grpc"}
         codecs = {flow.compressor.name for flow in flows if flow.compressor is not None}
+        if "cores" in transports:
+            raise UsageError(
+                "must not loop over steps, which is not predicted, got tpu loops; `run` measures them",
+                field="strategies",
+            )
         missing = sorted((transports - set(self.costs.collectives)) | (codecs - set(self.costs.codecs)))
         if missing:
             raise UsageError(

@@ -309,7 +309,7 @@ class _StepModel:
         Args:
             cpu: class → processor time of each of its tasks. out, into: class → bytes on its links. Those of
                 tasks that are not simulated (None) do not count.
-            least_s: latency, before or after what the processors do.
+            least_s: latency, in which neither processors nor links are used.
         """
         cpu = cpu or {}
         needs = {
@@ -318,13 +318,18 @@ class _StepModel:
             for number, amount in amounts.items()
             if number is not None
         }
+        before = tuple(after)
+        if least_s and needs:
+            self._activities.append(Activity(name=f"{name}, latency", least_s=least_s, after=before))
+            before, least_s = (f"{name}, latency",), 0.0
+        # A thread uses one core at most.
+        alone_s = max((seconds for number, seconds in cpu.items() if number is not None), default=0.0)
         self._activities.append(
             Activity(
                 name=name,
                 needs=needs,
-                # A thread uses one core at most.
-                least_s=least_s + max(cpu.values(), default=0.0),
-                after=tuple(after),
+                least_s=least_s + alone_s,
+                after=before,
                 lane=None if lane is None else _lane(lane),
             )
         )

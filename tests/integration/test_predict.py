@@ -116,6 +116,10 @@ def test_a_run_folder_is_enough(folder: Path) -> None:
         (["profile", "--probe", "probe.json", "--link", "fast"], "needs rates with a unit"),
         (["profile", "--probe", "probe.json", "--workers", "65536"], "each replica needs an example"),
         (["profile", "--probe", "probe.json", "--strategies", "tf-one-device"], "stratbench plans"),
+        (["profile", "--probe", "probe.json", "--link", "0mbit"], "needs rates with a unit"),
+        (["profile", "--probe", "probe.json", "--workers", "\u00b2"], "needs numbers from 1"),
+        (["profile", "--probe", "probe.json", "--strategies", "ps,nonsense"], "nonsense"),
+        (["profile", "--probe", "probe.json", "--out", "there"], "name the experiment"),
         (["profile", "--probe", "probe.json", "--set", "measure.batch=global"], "name the experiment"),
     ],
 )

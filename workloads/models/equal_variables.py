@@ -22,7 +22,7 @@ _LEAST = 1e-6
 
 @dataclass(kw_only=True, slots=True)
 class EqualVariables:
-    """Sum of the squares of all matrices' elements and of an example's rows, times the example's number.
+    """Sum of squared matrix elements and of looked-up rows, times the example's number.
 
     Its steps consist of little but the exchanges of a strategy. Gradients of matrices are products, because
     TensorFlow would send a constant gradient as one number.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "stratbench predict quickstart --workers 8,64,512 --link 1gbit,25gbit"
 _UNLIMITED = "none"
-_PROFILING = {
+_PROFILING: Mapping[str, object] = {
     "name": "profile",
     "strategies": ["none"],
     "cluster.workers": [1, 2],
@@ -31,9 +32,15 @@ _PROFILING = {
     "measure.repeats": 1,
     "measure.until": None,
     "measure.trace": True,
+    "measure.aa": False,
+    "measure.observer": False,
+    "cluster.link": {"rate_mbit": None},
+    "faults": [],
+    "matrix": {"include": [], "exclude": []},
 }
 """Values of the experiment that profiles a workload: two numbers of examples per worker."""
 _MOST_WORKERS = 1_000_000
+_LEAST_MBIT, _MOST_MBIT = 1.0, 1e9
 
 
 def predict(
@@ -76,14 +83,17 @@ def predict(
 
     The computation of a step is profiled on two workers, the exchanges of each plan are simulated.
     """
+    from harness.experiment.chosen_strategy import choose
     from harness.experiment.load import load_experiment
     from harness.experiment.references import parse_strategy, split_list
     from harness.preflight import check_experiment
 
     names = () if strategies is None else split_list(strategies, field="strategies")
     chosen = tuple(parse_strategy(text, field="strategies") for text in names)
-    counts = tuple(_count(text) for text in workers.split(","))
-    rates = tuple(_rate_mbit(text) for text in link.split(","))
+    for strategy in chosen:
+        choose(strategy, field="strategies")
+    counts = tuple(dict.fromkeys(_count(text) for text in workers.split(",")))
+    rates = tuple(dict.fromkeys(_rate_mbit(text) for text in link.split(",")))
     run_dir = Path(source) if Path(source).is_dir() else None
     profiling = probing = None
     exposure = None
@@ -98,8 +108,9 @@ def predict(
         probing = load_experiment("probe", overrides={"cluster.provider": provider}, surroundings=os.environ)
         exposure = isolate(context, worker_options, providers=profiling.cluster.provider)
         check_experiment(profiling)
-    elif settings:
-        raise UsageError("changes an experiment, got a run folder; name the experiment", field="set")
+    elif settings or out is not None:
+        field = "set" if settings else "out"
+        raise UsageError("is for an experiment, got a run folder; name the experiment", field=field)
     request = PredictRequest(
         source=run_dir or _present(profiling),
         workers=counts,
@@ -121,7 +132,7 @@ def _present(spec: Experiment | None) -> Experiment:
 
 
 def _count(text: str) -> int:
-    if not text.strip().isdigit() or not 1 <= int(text) <= _MOST_WORKERS:
+    if not text.strip().isdecimal() or not text.isascii() or not 1 <= int(text) <= _MOST_WORKERS:
         raise UsageError(
             f"needs numbers from 1 to {_MOST_WORKERS:,} with commas, such as 8,64, got {text[:40]!r}",
             field="workers",
@@ -133,9 +144,9 @@ def _rate_mbit(text: str) -> float | None:
     if text.strip().lower() == _UNLIMITED:
         return None
     rate = parse_rate_mbit(text)
-    if rate is None:
+    if rate is None or not _LEAST_MBIT <= rate <= _MOST_MBIT:
         raise UsageError(
-            f"needs rates with a unit, such as 100mbit or 1gbit, or {_UNLIMITED}, got {text[:40]!r}",
+            f"needs rates with a unit from 1mbit to 1000000gbit, or {_UNLIMITED}, got {text[:40]!r}",
             field="link",
         )
     return rate
@@ -150,7 +161,7 @@ def _show(predicted: Predicted) -> None:
     ordered = sorted(predicted.predictions, key=lambda p: (*group(p), p.step_s))
     for (workload, n_workers, rate), own in itertools.groupby(ordered, key=group):
         cases = list(own)
-        link = "no limit of links" if rate == float("inf") else f"links of {rate:g} Mbit/s"
+        link = "links without a limit" if rate == float("inf") else f"links of {rate:,.10g} Mbit/s"
         output.print_line(f"{workload} · {n_workers} workers · batch {cases[0].question.batch_size} · {link}")
         output.table(
             ["strategy", "ex/s", "efficiency", "step", "95 % interval", "sent/step", "memory", "limited by"],

@@ -7,7 +7,7 @@ import pytest
 from planned_steps import BATCH, STEP, USUAL, profile
 
 from harness.errors import UsageError
-from harness.experiment.references import StrategyRef
+from harness.experiment.references import parse_strategy
 from harness.prediction.observations import ProfiledWorkload, batch_of
 from harness.prediction.predictions import Predicted, Question, predict
 from harness.prediction.probe import Identity, Probe, read_probe
@@ -39,7 +39,7 @@ PROBE = Probe(
 
 def predicted(strategy: str, n_workers: int, link_mbit: float | None = None, probe: Probe = PROBE):
     question = Question(workers=n_workers, replicas=1, batch_size=BATCH, link_mbit=link_mbit)
-    return predict(WORKLOAD, StrategyRef(name=strategy), question, probe)
+    return predict(WORKLOAD, parse_strategy(strategy, field="strategies"), question, probe)
 
 
 def test_a_profile_lies_on_the_line_through_those_measured() -> None:
@@ -96,6 +96,9 @@ def test_what_takes_most_of_a_step_limits_it(strategy, n_workers, link_mbit, lim
         ("tf-multi-worker-mirrored", 2, "stratbench plans, got tf-multi-worker-mirrored"),
         ("all-reduce", 2 * BATCH, "each replica needs an example"),
         ("nothing", 2, "nothing"),
+        ("robust-ps", 4, "a rule of robust aggregation"),
+        ("ps:staleness=2", 4, "updates that do not wait for all workers"),
+        ("all-reduce:accumulate=4", 4, "micro-batches"),
     ],
 )
 def test_a_strategy_that_cannot_be_predicted_is_refused_in_a_line(strategy, n_workers, message) -> None:
@@ -138,6 +141,7 @@ def test_another_machine_differs_in_name_and_facts() -> None:
 
 def test_the_fastest_strategy_is_listed_by_number_of_workers() -> None:
     predictions = [
+        replace(predicted("none", 2), step_s=0.1),
         replace(predicted("ps", 2), step_s=1.0),
         replace(predicted("all-reduce", 2), step_s=2.0),
         replace(predicted("ps", 8), step_s=3.0),
@@ -155,7 +159,7 @@ def test_the_fastest_strategy_is_listed_by_number_of_workers() -> None:
     assert list(answer.crossings()) == [
         "fastest, hand-made:units=3 without a limit: ps from 2 workers, then all-reduce from 8 workers"
     ]
-    assert answer.efficiency(predictions[0]) == pytest.approx(0.022 + 0.002 + 0.002)
+    assert answer.efficiency(predictions[1]) == pytest.approx(0.022 + 0.002 + 0.002)
     document = answer.to_document()
     assert [case["strategy"] for case in document["cases"]] == [p.strategy.name for p in predictions]
     assert {"workload", "workers", "replicas", "link_mbit", "step_s", "interval", "examples_per_s"} <= set(

@@ -33,6 +33,14 @@ def test_a_ring_sends_each_byte_almost_twice(n: int) -> None:
     assert simulated.step_s == pytest.approx(expected_s, rel=0.001)
 
 
+def test_latency_comes_before_the_bytes() -> None:
+    """The workers' ring carries out one exchange after the other, each of 2(N-1) rounds."""
+    step, machines = planned("all-reduce", 3, **INSTANT), Machines(link_bytes_per_s=SLOW)
+    costs = FREE.with_values({"tcp.round_s": 0.5})
+    free_s, late_s = (simulate_step(step, own, machines).step_s for own in (FREE, costs))
+    assert late_s == pytest.approx(free_s + len(step.flows) * 2 * 2 * 0.5, rel=0.001)
+
+
 @pytest.mark.parametrize("n", [2, 3, 8])
 def test_the_link_of_a_server_has_all_pulls_and_then_all_pushes(n: int) -> None:
     simulated = simulate_step(planned("ps", n, **INSTANT), FREE, Machines(link_bytes_per_s=SLOW))
