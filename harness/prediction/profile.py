@@ -147,25 +147,32 @@ def profile_of(
     )
 
 
-def median_profile(profiles: Sequence[StepProfile]) -> StepProfile:
-    """Median of each time over several traced steps."""
+def typical_profile(profiles: Sequence[StepProfile]) -> StepProfile:
+    """Mean of traced steps without the fastest third and the slowest third, each rounded down.
 
-    def median(values: Iterable[float | None]) -> float | None:
+    A mean of whole steps keeps what holds in each of them, which medians of single times would not: that parts
+    do not exceed their sum.
+    """
+    n_outer = len(profiles) // 3
+    ordered = sorted(profiles, key=lambda profile: profile.step_s)
+    typical = ordered[n_outer : len(ordered) - n_outer]
+
+    def mean(values: Iterable[float | None]) -> float | None:
         known = [value for value in values if value is not None]
-        return statistics.median(known) if known else None
+        return statistics.fmean(known) if known else None
 
     by_variable = {
         name: VariableTimes(
-            needed_s=median(profile.variables[name].needed_s for profile in profiles),
-            ready_s=median(profile.variables[name].ready_s for profile in profiles),
-            update_s=statistics.median(profile.variables[name].update_s for profile in profiles),
+            needed_s=mean(profile.variables[name].needed_s for profile in typical),
+            ready_s=mean(profile.variables[name].ready_s for profile in typical),
+            update_s=statistics.fmean(profile.variables[name].update_s for profile in typical),
         )
-        for name in profiles[0].variables
+        for name in typical[0].variables
     }
     return replace(
-        profiles[0],
-        compute_s=statistics.median(profile.compute_s for profile in profiles),
-        update_s=statistics.median(profile.update_s for profile in profiles),
+        typical[0],
+        compute_s=statistics.fmean(profile.compute_s for profile in typical),
+        update_s=statistics.fmean(profile.update_s for profile in typical),
         variables=by_variable,
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.prediction.profile import Span, StepProfile, VariableNodes, median_profile, profile_of
+from harness.prediction.profile import Span, StepProfile, VariableNodes, profile_of, typical_profile
 from harness.worker.jobs.training import Training
 from harness.worker.process.job import JobState
 
@@ -64,7 +64,7 @@ def profile(
             profiles.append(
                 profile_of(spans, variables, shared_updates=step.shared_update, examples=examples)
             )
-    return median_profile(profiles)
+    return typical_profile(profiles)
 
 
 def _spans(seen: "Sequence[RunMetadata]", calls: Collection[str]) -> dict[str, list[Span]]:

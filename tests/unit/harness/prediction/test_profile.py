@@ -9,8 +9,8 @@ from harness.prediction.profile import (
     StoredProfile,
     VariableNodes,
     VariableTimes,
-    median_profile,
     profile_of,
+    typical_profile,
 )
 from strategies.plan.schema import StepSummary
 
@@ -65,7 +65,17 @@ def test_a_profile_is_scaled_to_an_untraced_step() -> None:
 
 def test_a_disturbed_step_does_not_count_among_several() -> None:
     disturbed = profiled({**SPANS, "forward_0": [(-9.0, 1.0)]})
-    assert median_profile([profiled(), disturbed, profiled()]) == profiled()
+    assert typical_profile([profiled(), disturbed, profiled()]) == profiled()
+
+
+def test_parts_of_a_typical_step_do_not_exceed_it() -> None:
+    """Each update takes long in two of three steps, both together in one."""
+    slow_first = {**SPANS, "update_0": [(6.5, 7.4)], "update_1": [(6.0, 6.1)]}
+    slow_second = {**SPANS, "update_0": [(6.5, 6.6)], "update_1": [(5.6, 6.5)]}
+    both = {**SPANS, "update_0": [(6.5, 7.4)], "update_1": [(5.6, 6.5)]}
+    profile = typical_profile([profiled(slow_first), profiled(slow_second), profiled(both)])
+    assert sum(times.update_s for times in profile.variables.values()) <= profile.update_s
+    assert max(times.ready_s or 0.0 for times in profile.variables.values()) <= profile.compute_s
 
 
 def test_a_stored_profile_is_read_as_written() -> None:
