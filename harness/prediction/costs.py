@@ -93,7 +93,8 @@ class Costs:
 
     Attributes:
         collectives: transport → costs. codecs: compressor → costs of encoding and decoding.
-        cut, cut_rows: costs of a part of a variable that is cut, and of a table of rows.
+        cut: costs of a part of a variable that is cut.
+        cut_table_s: processor time of a part of a table of rows that is cut.
         assign_s: processor time per byte of a new value from its owner that a replica stores.
     """
 
@@ -101,7 +102,7 @@ class Costs:
     servers: ServerCost = field(default_factory=ServerCost)
     codecs: Mapping[str, ValueCost] = field(default_factory=dict)
     cut: ValueCost = field(default_factory=lambda: ValueCost(variable_s=3e-5, value_s=2e-10))
-    cut_rows: ValueCost = field(default_factory=lambda: ValueCost(variable_s=1e-4, value_s=0.0))
+    cut_table_s: float = 1e-4
     assign_s: float = 3e-10
 
     def flat(self) -> dict[str, float]:
@@ -119,7 +120,7 @@ class Costs:
                 for key, value in _items(cost)
             },
             **{f"cut.{key}": value for key, value in _items(self.cut)},
-            "cut_rows.variable_s": self.cut_rows.variable_s,
+            "cut_table_s": self.cut_table_s,
             "assign_s": self.assign_s,
         }
 
@@ -134,7 +135,7 @@ class Costs:
             servers=replace(self.servers, **of("servers", self.servers)),
             codecs={name: replace(cost, **of(f"codec {name}", cost)) for name, cost in self.codecs.items()},
             cut=replace(self.cut, **of("cut", self.cut)),
-            cut_rows=replace(self.cut_rows, **of("cut_rows", self.cut_rows)),
+            cut_table_s=values.get("cut_table_s", self.cut_table_s),
             assign_s=values.get("assign_s", self.assign_s),
         )
 

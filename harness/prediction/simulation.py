@@ -148,7 +148,7 @@ class _Simulation:
         self._running[name] = _Running.of(self._by_name[name], self._rates, self._now_s)
 
     def _end(self, name: str) -> None:
-        self.spans[name] = self._running.pop(name).begun_s, self._now_s
+        self.spans[name] = self._running.pop(name).start_s, self._now_s
         lane = self._by_name[name].lane
         if lane is not None:
             self._n_free[lane] += 1
@@ -170,7 +170,7 @@ class _Running:
         left: part of the activity that is left, from 1 to 0.
     """
 
-    begun_s: float
+    start_s: float
     fastest_s: float
     shares: Mapping[str, float]
     left: float
@@ -185,7 +185,7 @@ class _Running:
             if needed_s > _NEGLIGIBLE * fastest_s
         }
         return cls(
-            begun_s=now_s, fastest_s=fastest_s or 1.0, shares=shares, left=1.0 if fastest_s > 0.0 else 0.0
+            start_s=now_s, fastest_s=fastest_s or 1.0, shares=shares, left=1.0 if fastest_s > 0.0 else 0.0
         )
 
 

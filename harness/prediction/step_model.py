@@ -16,6 +16,7 @@ import numpy as np
 from harness.prediction.costs import Costs
 from harness.prediction.profile import StepProfile
 from harness.prediction.simulation import Activity, Timeline, simulate
+from strategies.plan.exchanges.collectives import SWAPPED_BYTES
 from strategies.plan.exchanges.flow import Flow
 from strategies.plan.links import Links, ServerLinks
 from strategies.plan.partitions import alike_parts
@@ -26,8 +27,6 @@ _MOST_CLASSES = 8
 """Most classes of tasks that are simulated."""
 _SHORT = 0.01
 """Part of the computation below which two moments of it count as one."""
-SWAPPED_BYTES = 1 << 20
-"""Most bytes that two workers' own ring sums in one round, see `harness.worker.transport.tcp_ring`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -343,8 +342,9 @@ class _StepModel:
         kinds = {v.name: v.kind for v in self._planned.step.variables}
         for node in self._planned.plan.nodes:
             if node.partition is not None and kinds[node.variable] == "trainable":
-                cost = self._costs.cut_rows if node.sparse else self._costs.cut
-                seconds += len(node.partition.sizes) * cost.variable_s + node.bytes * cost.value_s
+                n_parts, cut = len(node.partition.sizes), self._costs.cut
+                dense_s = n_parts * cut.variable_s + node.bytes * cut.value_s
+                seconds += n_parts * self._costs.cut_table_s if node.sparse else dense_s
         if not seconds:
             return {number: [] for number in self.members}
         return {

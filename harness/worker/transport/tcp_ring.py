@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from strategies.plan.exchanges.collectives import SWAPPED_BYTES
+
 CONNECT_S = 60.0
 GREETING_S = 5.0
 
@@ -126,8 +128,6 @@ def as_bytes(vector: Vector) -> memoryview:
 
 # Still in a core's cache when scaled or rounded; smaller pieces cost more calls than they save.
 VALUES_ADDED_AT_ONCE = 1 << 16
-# With two workers, each sums all of a short vector: same bytes, one round less, more additions.
-SWAPPED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ FREE = Costs(
     servers=ServerCost(**dict.fromkeys(ServerCost.__dataclass_fields__, 0.0)),
     codecs={"bf16": ValueCost(variable_s=0.0, value_s=0.0)},
     cut=ValueCost(variable_s=0.0, value_s=0.0),
-    cut_rows=ValueCost(variable_s=0.0, value_s=0.0),
+    cut_table_s=0.0,
     assign_s=0.0,
 )
 """Exchanges that cost nothing but the time of their bytes on links."""
