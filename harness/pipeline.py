@@ -41,6 +41,7 @@ from harness.prediction.observations import batch_of, profiled_workloads
 from harness.prediction.predictions import Predicted, Prediction, Question
 from harness.prediction.predictions import predict as predict_step
 from harness.prediction.probe import Identity, Probe, identity_of, probe_of, read_probe
+from harness.prediction.slices import slice_cost
 from harness.provision.failures import USER_ERROR
 from harness.records.record import Record
 from harness.records.results_file import DAMAGED
@@ -70,7 +71,6 @@ from harness.verification.worker.jobs import verify as verify_plan
 from harness.worker.jobs.transform import Transformation, Wanted
 from harness.worker.jobs.transform import transform as transform_plan
 from strategies.planner import payload_matrix
-from strategies.tpu_slices import slice_cost
 
 if TYPE_CHECKING:
     from harness.measure.prometheus import Exporter

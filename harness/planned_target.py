@@ -11,6 +11,7 @@ from harness.experiment.cases import Case
 from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import StrategyRef
 from harness.measure.timeouts import Timeouts
+from harness.prediction.slices import SliceCost
 from harness.provision.accelerators import devices_of_workers, lack_of_tensorflow
 from harness.provision.child_processes import ChildProcess, LocalWorkers, child_process
 from harness.provision.failures import USER_ERROR
@@ -29,7 +30,6 @@ from strategies.builders.tpu import on_cores, uneven_shares
 from strategies.plan.schema import COMPARED_WITH_REFERENCE, Plan
 from strategies.plan.traffic import PayloadMatrix
 from strategies.planner import topology_of
-from strategies.tpu_slices import SliceCost
 
 SEED = 0
 

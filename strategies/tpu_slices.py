@@ -1,10 +1,4 @@
-"""TPU slices by name, such as v4:2x2x2: published chips and links, and lower bounds of collectives' times.
-
-Each figure names its source. The reduce-scatter and all-gather of a sharded update are the two halves of an
-all-reduce and together take as long. It saves no byte on the links, but memory of slots and work of updates,
-of which each replica has 1/N (Xu et al. 2020, Automatic cross-replica sharding of weight update,
-arXiv:2004.13336).
-"""
+"""TPU slices by name, such as v4:2x2x2: published shapes, chips and links, each with its source."""
 
 from __future__ import annotations
 
@@ -12,13 +6,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from strategies.errors import StrategyError, suggestion
-
-if TYPE_CHECKING:
-    from strategies.plan.schema import Plan, StepSummary
-    from strategies.plan.traffic import CollectiveBytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,28 +34,14 @@ class Torus:
         """Smallest number of links of a chip, C."""
         return sum(1 + wraps for length, wraps in self._axes if length > 1)
 
-    def reduce_scatter_s(self, n_bytes: float) -> float:
-        """Seconds until each chip has the sum of its share.
+    @property
+    def chip_bytes_per_s(self) -> float:
+        """Bandwidth of all links in use of the chip that has the fewest, in one direction: C·b.
 
-        Args:
-            n_bytes: whole payload of each chip, bytes.
+        A reduce-scatter or an all-gather with parts of suitable sizes, one for each order of the axes, keeps
+        all of them busy.
         """
-        n = self.n_chips
-        if n == 1 or not n_bytes:
-            return 0.0
-        return (n - 1) / n * n_bytes / (self.links_in_use * self.link_bytes_per_s)
-
-    def all_gather_s(self, n_bytes: float) -> float:
-        """Seconds until each chip has all shares: a reduce-scatter in reverse.
-
-        Args:
-            n_bytes: bytes of all shares together.
-        """
-        return self.reduce_scatter_s(n_bytes)
-
-    def all_reduce_s(self, n_bytes: float) -> float:
-        """Seconds of a reduce-scatter followed by an all-gather."""
-        return 2 * self.reduce_scatter_s(n_bytes)
+        return self.links_in_use * self.link_bytes_per_s
 
     @property
     def _axes(self) -> tuple[tuple[int, bool], ...]:
@@ -272,47 +248,3 @@ def _shapes(generation: Generation) -> str:
         f"{', '.join(named)}, or multiples of {CUBE} along each of {generation.n_axes} axes, at most "
         f"{generation.most_chips} chips"
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceCost:
-    """Seconds of each kind of collective, in sequence; None for a kind that the plan lacks.
-
-    Buckets do not matter: without latency, many messages take as long as one.
-    """
-
-    slice: TpuSlice
-    collectives: CollectiveBytes
-
-    @property
-    def all_reduce_s(self) -> float | None:
-        n_bytes = self.collectives.all_reduce_bytes
-        return self.slice.torus.all_reduce_s(n_bytes) if n_bytes else None
-
-    @property
-    def reduce_scatter_s(self) -> float | None:
-        n_bytes = self.collectives.reduce_scatter_bytes
-        return self.slice.torus.reduce_scatter_s(n_bytes) if n_bytes else None
-
-    @property
-    def all_gather_s(self) -> float | None:
-        n_bytes = self.collectives.all_gather_bytes
-        return self.slice.torus.all_gather_s(n_bytes) if n_bytes else None
-
-    @property
-    def total_s(self) -> float:
-        return sum(filter(None, (self.all_reduce_s, self.reduce_scatter_s, self.all_gather_s)))
-
-
-def slice_cost(tpu_slice: TpuSlice, plan: Plan, step: StepSummary) -> SliceCost:
-    """Cost of a plan's collectives on a slice.
-
-    Raises:
-        StrategyError: the numbers of devices and replicas differ.
-    """
-    # Cluster shapes name slices without needing plans.
-    from strategies.plan.traffic import collective_bytes_of
-    from strategies.planner import exchanges
-
-    tpu_slice.require_replicas(sum(plan.replicas_per_task))
-    return SliceCost(slice=tpu_slice, collectives=collective_bytes_of(exchanges(plan, step), plan.nodes))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from harness.planned_target import Planned, Verified
+    from harness.prediction.slices import SliceCost
     from harness.verification.separability import Separability
     from harness.verification.verdict import Limits
     from harness.worker.jobs.transform import Transformation
-    from strategies.tpu_slices import SliceCost
 
 FORMER_PASS_NAMES: Mapping[str, str] = {
     "leader-reduce": "lead",
@@ -123,9 +123,9 @@ def _slice_cost(cost: SliceCost) -> dict[str, object]:
         "link_bytes_per_s": torus.link_bytes_per_s,
         "link_source": generation.source,
         **asdict(cost.collectives),
-        "all_reduce_s": cost.all_reduce_s,
-        "reduce_scatter_s": cost.reduce_scatter_s,
-        "all_gather_s": cost.all_gather_s,
+        "all_reduce_s": cost.seconds.get("sum"),
+        "reduce_scatter_s": cost.seconds.get("scatter"),
+        "all_gather_s": cost.seconds.get("gather"),
     }
 
 

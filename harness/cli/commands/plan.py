@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,9 +18,11 @@ from harness.requests import PlanRequest
 
 if TYPE_CHECKING:
     from harness.planned_target import Planned
+    from harness.prediction.slices import SliceCost
+    from strategies.plan.exchanges.flow import Op
     from strategies.plan.schema import Partition, PlanNode
     from strategies.plan.traffic import PayloadMatrix
-    from strategies.tpu_slices import SliceCost, Torus, TpuSlice
+    from strategies.tpu_slices import Torus, TpuSlice
 
 SliceOption = Annotated[
     str | None,
@@ -176,15 +179,15 @@ def _show_slice(cost: SliceCost) -> None:
         f"with {torus.links_in_use} of {generation.links_per_chip} links in use, each of "
         f"{byte_count(torus.link_bytes_per_s)}/s one way"
     )
-    kinds = (
-        ("all-reduce", cost.all_reduce_s, collectives.all_reduce_bytes),
-        ("reduce-scatter", cost.reduce_scatter_s, collectives.reduce_scatter_bytes),
-        ("all-gather", cost.all_gather_s, collectives.all_gather_bytes),
-    )
+    kinds: Mapping[Op, tuple[str, float]] = {
+        "sum": ("all-reduce", collectives.all_reduce_bytes),
+        "scatter": ("reduce-scatter", collectives.reduce_scatter_bytes),
+        "gather": ("all-gather", collectives.all_gather_bytes),
+    }
     costs = [
-        f"{kind} {seconds(kind_s)} ({byte_count(n_bytes)})"
-        for kind, kind_s, n_bytes in kinds
-        if kind_s is not None
+        f"{kind} {seconds(cost.seconds[op])} ({byte_count(n_bytes)})"
+        for op, (kind, n_bytes) in kinds.items()
+        if op in cost.seconds
     ]
     sentence = (
         f"lower limit per step, without latency: {seconds(cost.total_s)}: {', '.join(costs)}"

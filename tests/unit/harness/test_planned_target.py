@@ -114,5 +114,5 @@ def test_a_plan_is_costed_on_the_slice_that_was_asked_about(monkeypatch: pytest.
     plan_request = PlanRequest(target=TARGET, slice=parse_slice("v4:2x2x1"))
     cost = pipeline.plan(plan_request).slice_cost
     assert cost is not None
-    assert cost.all_reduce_s == pytest.approx(2 * 3 / 4 * 4000 / (2 * 50e9))
+    assert cost.seconds["sum"] == pytest.approx(2 * 3 / 4 * 4000 / (2 * 50e9))
     assert pipeline.plan(PlanRequest(target=TARGET)).slice_cost is None

@@ -1,7 +1,7 @@
 """The command line in this process, and a pipeline that stands in for the real one."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +16,7 @@ from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.pipeline import RunOutcome, Written
 from harness.planned_target import Planned, Verified
+from harness.prediction.slices import SliceCost
 from harness.requests import (
     PlanRequest,
     RunOptions,
@@ -29,9 +30,9 @@ from harness.verification.verdict import FLOAT64_EPS, Limits, VariableVerdict, V
 from harness.verification.verification import CaptureVerdict, Verification
 from harness.worker.jobs.transform import Transformation
 from strategies.passes.run import PassTiming
+from strategies.plan.exchanges.flow import Op
 from strategies.plan.schema import Partition, Plan, PlanNode, StatisticSummary, TaskTraffic
 from strategies.plan.traffic import CollectiveBytes, PayloadMatrix
-from strategies.tpu_slices import SliceCost
 
 WRITTEN = Written(
     path=Path("runs/x/report.html"),
@@ -135,6 +136,7 @@ class Pipeline(ModuleType):
         self.raises: BaseException | None = None
         self.verified = verified()
         self.collectives = CollectiveBytes(all_reduce_bytes=3e9, reduce_scatter_bytes=0, all_gather_bytes=0)
+        self.collective_s: Mapping[Op, float] = {"sum": 0.035}
         self.outcome = RunOutcome(run_dir=Path("runs/x"), report=WRITTEN, n_ok=3)
 
     def _note(self, *values: Any) -> None:
@@ -163,7 +165,8 @@ class Pipeline(ModuleType):
                 plan=PLAN.model_copy(update={"shares_devices": request.target.share_gpus}),
                 matrix=matrix if request.matrix else None,
             )
-        return Planned(plan=PLAN, slice_cost=SliceCost(slice=request.slice, collectives=self.collectives))
+        cost = SliceCost(slice=request.slice, collectives=self.collectives, seconds=self.collective_s)
+        return Planned(plan=PLAN, slice_cost=cost)
 
     def transform(self, request: TransformRequest) -> Transformation:
         self._note(request)

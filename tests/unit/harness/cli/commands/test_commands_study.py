@@ -274,6 +274,7 @@ def test_plan_names_the_kinds_of_collectives_and_counts_what_goes_by_none(
     pipeline.collectives = CollectiveBytes(
         all_reduce_bytes=0, reduce_scatter_bytes=8e9, all_gather_bytes=4e9, left_out=("table", "other")
     )
+    pipeline.collective_s = {"scatter": 0.070, "gather": 0.035}
     status, captured = call(capsys, *_EIGHT, "v5e:2x4")
     assert status == 0
     assert "on v5litepod:2x4: 8 chips as a mesh, with 2 of 4 links in use" in captured.out
@@ -284,6 +285,7 @@ def test_plan_names_the_kinds_of_collectives_and_counts_what_goes_by_none(
     pipeline.collectives = CollectiveBytes(
         all_reduce_bytes=0, reduce_scatter_bytes=0, all_gather_bytes=0, left_out=("table",)
     )
+    pipeline.collective_s = {}
     captured = call(capsys, *_EIGHT, "v5e:2x4")[1]
     assert (
         "the plan has no collectives; variables on servers or with sparse gradients not included: 1"
