@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from harness.errors import UsageError, first_line
 from harness.experiment.cluster import connection_around, without_connection
 from harness.experiment.model import Experiment, FaultItem, settled
+from harness.experiment.references import parse_strategy, parse_workload
 from harness.sections import Section, section_in
 from harness.written_values import kebab
 from strategies.errors import suggestion
@@ -228,15 +229,17 @@ def laid_over(
     overrides: Mapping[str, object] | None = None,
     plan: str | None = None,
     surroundings: Mapping[str, str] | None = None,
+    runs: bool = True,
 ) -> Experiment:
     """Override and resolve an experiment document.
 
     Args:
         document: content of an experiment file. For the other arguments, see `load_experiment`.
+        runs: False for cases that are only predicted, on workers that no provider need be able to start.
     Raises:
         UsageError: the document or the options are wrong; names the field.
     """
-    values = _settings(settings)
+    values = parse_settings(settings)
     values.update(overrides or {})
     if "workloads" in values:
         values["workloads"] = _with_parameters(values["workloads"], document.get("workloads"))
@@ -247,7 +250,7 @@ def laid_over(
         listed = document.get("strategies", [])
         document["strategies"] = [*(listed if isinstance(listed, list) else [listed]), plan]
     replaced = any(path.split(".")[0] == "strategies" for path in values)
-    return resolve(document, strategies_replaced=replaced).with_notes(*notes)
+    return resolve(document, strategies_replaced=replaced, runs=runs).with_notes(*notes)
 
 
 def _with_parameters(chosen: YamlValue, listed: YamlValue) -> YamlValue:
@@ -268,7 +271,14 @@ def _with_parameters(chosen: YamlValue, listed: YamlValue) -> YamlValue:
     return list(itertools.chain.from_iterable(entries))
 
 
-def _settings(texts: Sequence[str]) -> dict[str, YamlValue]:
+def parse_settings(texts: Sequence[str]) -> dict[str, YamlValue]:
+    """Read `dotted.path=value` texts.
+
+    Returns:
+        Dotted path → value.
+    Raises:
+        UsageError: a text has another form, or a path is set twice.
+    """
     values: dict[str, YamlValue] = {}
     for text in texts:
         path, value = _parse_setting(text)
@@ -287,12 +297,15 @@ def _left_out(document: Mapping[str, YamlValue], overrides: Mapping[str, object]
     return ("measure.until is ignored, because the number of repeats was given",)
 
 
-def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False) -> Experiment:
+def resolve(
+    document: Mapping[str, object], *, strategies_replaced: bool = False, runs: bool = True
+) -> Experiment:
     """Read an experiment from its document.
 
     Args:
         document: content of the file.
         strategies_replaced: True if options replaced the file's list, so that its baseline may be missing.
+        runs: False for cases that are only predicted.
     Raises:
         UsageError: for the first error, with its dotted path.
     """
@@ -300,7 +313,7 @@ def resolve(document: Mapping[str, object], *, strategies_replaced: bool = False
         experiment = Experiment.model_validate(document)
     except ValidationError as error:
         raise _usage_error(error.errors(include_url=False), document) from None
-    return settled(experiment, strategies_replaced=strategies_replaced)
+    return settled(experiment, strategies_replaced=strategies_replaced, runs=runs)
 
 
 def _overlaid(document: Mapping[str, YamlValue], values: Mapping[str, YamlValue]) -> Document:
@@ -331,7 +344,10 @@ def _set(document: Document, path: str, value: YamlValue) -> None:
     for piece in parents:
         if isinstance(holder, dict) and holder.get(piece) is None:
             holder[piece] = {}
-        holder = _get(holder, piece, path)
+        inner = _get(holder, piece, path)
+        if isinstance(holder, list) and isinstance(inner, str):
+            inner = holder[int(piece)] = _as_mapping(inner, parents[0], path)
+        holder = inner
     if isinstance(holder, list):
         _get(holder, last, path)
         holder[int(last)] = value
@@ -339,6 +355,17 @@ def _set(document: Document, path: str, value: YamlValue) -> None:
         holder[last] = value
     else:
         raise UsageError(f"{last!r} must be inside a mapping, got {holder!r} there", field=path)
+
+
+def _as_mapping(text: str, section: str, path: str) -> YamlValue:
+    """A workload or a strategy that is written as text, such as `ps:staleness=2`, with its parameters."""
+    if section == "workloads":
+        workload = parse_workload(text, field=path)
+        return {"name": workload.reference, **workload.params}
+    if section == "strategies":
+        strategy = parse_strategy(text, field=path)
+        return {"name": strategy.name, **strategy.params}
+    return text
 
 
 def _get(holder: YamlValue, piece: str, path: str) -> YamlValue:

@@ -418,18 +418,20 @@ class Experiment(Section):
         return canonical_hash(self.to_document())
 
 
-def settled(experiment: Experiment, *, strategies_replaced: bool) -> Experiment:
+def settled(experiment: Experiment, *, strategies_replaced: bool, runs: bool = True) -> Experiment:
     """Check a model's parts against each other, and settle its strategies and baseline.
 
     Args:
         strategies_replaced: True if options replaced the file's list, so that its baseline may be missing.
+        runs: False for cases that are only predicted, on workers that no provider need be able to start.
     Raises:
         UsageError: for the first broken rule, with the path of the field.
     """
     if experiment.measure.merge_rows:
         experiment = _merging_rows(experiment)
     baseline, notes = _baseline(experiment, replaced=strategies_replaced)
-    experiment.cluster.require_possible()
+    if runs:
+        experiment.cluster.require_possible()
     measure = experiment.measure
     for name, is_given in (("until", measure.until is not None), ("aa", measure.aa)):
         if is_given and not measure.interleave:
