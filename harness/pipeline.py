@@ -1,7 +1,6 @@
 """Stages of each command, in order: no stage knows later ones or calls back into earlier ones."""
 
 import contextlib
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +21,6 @@ from harness.errors import (
 )
 from harness.experiment.cases import Case, expand
 from harness.experiment.model import Experiment
-from harness.experiment.references import StrategyRef
 from harness.experiment.schedule import Slot, schedule
 from harness.host_facts import environment
 from harness.planned_target import (
@@ -37,9 +35,9 @@ from harness.planned_target import (
     shape_of,
     verify_on_workers,
 )
-from harness.prediction.observations import batch_of, profiled_workloads
-from harness.prediction.predictions import Predicted, Prediction, Question
-from harness.prediction.predictions import predict as predict_step
+from harness.prediction.conditions import probe_command
+from harness.prediction.observations import profiled_workloads
+from harness.prediction.predictions import Predicted, predict_cases
 from harness.prediction.probe import Identity, Probe, identity_of, probe_of, read_probe
 from harness.prediction.slices import slice_cost
 from harness.provision.failures import USER_ERROR
@@ -280,35 +278,15 @@ def predict(request: PredictRequest) -> Predicted:
         source = outcome.run_dir
     stored = load_run(source)
     workloads = profiled_workloads(stored)
-    path, costs = _probe_for(identity_of(stored.records[0]), request)
-    strategies = request.strategies or tuple(
-        dict.fromkeys(
-            StrategyRef(
-                name=record.strategy,
-                params={key: value for key, value in record.strategy_params.items() if value is not None},
-            )
-            for record in stored.records
-        )
-    )
-    questions = itertools.product(workloads.values(), strategies, request.workers, request.links_mbit)
-    predictions: list[Prediction] = []
-    notes: dict[str, UsageError] = {}
-    for workload, strategy, n_workers, rate in questions:
-        try:
-            batch_size = batch_of(workload, stored.experiment, n_workers)
-            question = Question(workers=n_workers, replicas=1, batch_size=batch_size, link_mbit=rate)
-            predictions.append(predict_step(workload, strategy, question, costs))
-        except UsageError as error:
-            notes.setdefault(f"{strategy}: {error.message}", error)
-    if not predictions:
-        raise next(iter(notes.values()))
+    path, costs = _probe_for(identity_of(stored), request)
+    predictions, notes = predict_cases(workloads, request.spec, costs)
     return Predicted(
-        predictions=tuple(predictions),
-        workloads=workloads,
+        predictions=predictions,
         probe=costs,
         probe_path=path,
         run_dir=source,
-        notes=tuple(notes),
+        changes=request.changes,
+        notes=(*request.notes, *notes),
     )
 
 
@@ -319,24 +297,25 @@ def _probe_for(identity: Identity, request: PredictRequest) -> tuple[Path, Probe
         UsageError: it is another machine's, or there is none.
     """
     path = request.probe or PROBES / f"{identity.name}.json"
-    if not path.exists() and request.probe is None and request.probing is not None:
+    way_out = f"make one by `{probe_command(request.probing)}`"
+    if path.exists():
+        costs = read_probe(path)
+    elif request.probe is None and not isinstance(request.source, Path):
         options = replace(request.options, out=None)
-        return probe(ProbeRequest(spec=request.probing, out=path, options=options))
-    if not path.exists():
+        _, costs = probe(ProbeRequest(spec=request.probing, out=path, options=options))
+    else:
         raise UsageError(
-            f"must be there for predictions on {identity.provider} workers, got no {path}; make one with "
-            "`stratbench probe`",
+            f"must be there for predictions on {identity.provider} workers, got no {path}; {way_out}",
             field="probe",
         )
-    stored = read_probe(path)
-    others = identity.differences(stored.identity)
+    others = identity.differences(costs.identity)
     if others:
         raise UsageError(
-            f"{path} must be of the machine that the run was made on, got {', '.join(others)}; run "
-            "`stratbench probe` there again",
+            f"{path} must be of the machine that the run was made on, got {', '.join(others)}; {way_out} on "
+            "that machine",
             field="probe",
         )
-    return path, stored
+    return path, costs
 
 
 def verify(request: VerifyRequest) -> Verified:

@@ -122,19 +122,20 @@ class PredictRequest:
 
     Args:
         source: experiment that profiles workloads, or the folder of a run with profiles.
-        strategies: strategies to predict; empty for the run's.
-        workers: numbers of workers. links_mbit: limits of links; None is no limit.
+        spec: conditions of the predictions, see `harness.prediction.conditions`.
+        changes: settings in them, `dotted.path=value` each.
         probe: file with the costs of exchanges; None for this machine's.
-        probing: experiment that measures them if there are none; None refuses the request.
+        probing: experiment that measures them. A run folder may be another machine's: it is not run for it.
+        notes: lines to print.
     """
 
     source: Experiment | Path
-    strategies: Sequence[StrategyRef]
-    workers: Sequence[int]
-    links_mbit: Sequence[float | None]
+    spec: Experiment
+    changes: Sequence[str]
     probe: Path | None
-    probing: Experiment | None
+    probing: Experiment
     options: RunOptions
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

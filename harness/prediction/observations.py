@@ -3,53 +3,65 @@
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias, cast
 
-from harness.canonical import JsonValue
 from harness.errors import StoreError, UsageError
 from harness.experiment.cases import CONTROL
 from harness.experiment.chosen_strategy import Chosen, choose
-from harness.experiment.references import StrategyRef
+from harness.experiment.model import AS_USUAL, Computation, Precision
+from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.prediction.fit import Observation
-from harness.prediction.profile import StepProfile, StoredProfile
+from harness.prediction.profile import StepProfile, StoredProfile, typical_profile
 from harness.prediction.step_model import Machines, PlannedStep
 from harness.records.record import Record
 from harness.records.run_documents import PROFILE
 from harness.records.stored_run import StoredRun
+from harness.written_values import Scalar
 from strategies.errors import StrategyError
 from strategies.plan.exchanges.flow import Flow
 from strategies.plan.schema import StepSummary
 from strategies.planner import exchanges, topology_of
-from strategies.topology import Topology
+from strategies.topology import Device, Topology
 
 BYTES_PER_MBIT = 125_000
 SERVERS = "servers"
 """Family of plans with parameter servers; others are named after their collectives' transport."""
+_BATCH_SIZE = "batch_size"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProfiledWorkload:
-    """A workload as profiled in a run.
+    """A step as profiled in a run: of one workload, computed in one way.
 
     Attributes:
-        params: its parameters, except the batch size.
-        batch_size: largest global batch of its profiles.
+        params: parameters of the workload, except the batch size.
+        computation: precision and compiler.
+        batch_size: largest requested batch of its profiles, under the run's batch rule.
         profiles: examples of a worker → profile, scaled to untraced steps.
         idle_s: examples of a worker → time in which workers without exchanges wait in a step.
     """
 
     name: str
-    params: Mapping[str, JsonValue]
+    params: Mapping[str, Scalar]
+    computation: Computation = AS_USUAL
     step: StepSummary
     batch_size: int
-    profiles: dict[int, StepProfile] = field(default_factory=dict)
-    idle_s: dict[int, float] = field(default_factory=dict)
+    profiles: Mapping[int, StepProfile] = field(default_factory=dict)
+    idle_s: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
         params = ",".join(f"{key}={value}" for key, value in self.params.items())
-        return f"{self.name}:{params}" if params else self.name
+        return " ".join(
+            filter(None, (f"{self.name}:{params}" if params else self.name, str(self.computation)))
+        )
+
+    def is_of(self, workload: WorkloadRef) -> bool:
+        """True if it is the step of a workload, whatever its batch size."""
+        return self.name == workload.reference and self.params == _without_batch(workload.params)
 
     def profile(self, examples: int) -> StepProfile:
         """Profile for a number of examples, on a line through the two nearest ones that were measured.
@@ -69,11 +81,12 @@ class ProfiledWorkload:
             compute_s = max(
                 first.compute_s + slope_s * (examples - nearest[0]), min(least_s, first.compute_s)
             )
-        factor = compute_s / first.compute_s if first.compute_s else 1.0
-        times = {
-            name: replace(own.scaled(factor), update_s=own.update_s) for name, own in first.variables.items()
+        factor = compute_s / first.compute_s
+        variables = {
+            name: replace(times.scaled(factor), update_s=times.update_s)
+            for name, times in first.variables.items()
         }
-        return replace(first, examples=examples, compute_s=compute_s, variables=times)
+        return replace(first, examples=examples, compute_s=compute_s, variables=variables)
 
     def is_between(self, examples: int) -> bool:
         """True if a number of examples lies within the measured ones."""
@@ -84,64 +97,106 @@ class ProfiledWorkload:
         return self.idle_s[min(self.idle_s, key=lambda known: abs(known - examples))]
 
 
-def profiled_workloads(run: StoredRun) -> dict[str, ProfiledWorkload]:
-    """Workloads of a run with profiles, by title.
+_Key: TypeAlias = tuple[str, frozenset[tuple[str, Scalar]], Computation, str]
+"""Everything that changes a step, except its number of examples."""
+
+
+def profiled_records(run: StoredRun) -> Sequence[Record]:
+    """Measured cases of a run without exchanges and faults, with one replica per worker."""
+    return [
+        record
+        for record in run.records
+        if record.strategy == CONTROL and record.replicas == 1 and is_usable(record)
+    ]
+
+
+def is_usable(record: Record) -> bool:
+    """True if a record has the time of a correct step without faults."""
+    is_wrong = record.equivalence is not None and record.equivalence.wrong
+    has_faults = record.method is not None and bool(record.method.faults)
+    return (
+        record.status == "ok"
+        and not (is_wrong and not record.control)
+        and not has_faults
+        and record.batch_size is not None
+        and record.step_s is not None
+    )
+
+
+def profiled_workloads(run: StoredRun) -> Sequence[ProfiledWorkload]:
+    """Profiled steps of a run. Those of one workload are different steps.
+
+    Of profiles of as many examples, those with the most workers are averaged.
 
     Raises:
         UsageError: the run has no profile, or a damaged one.
     """
-    workloads: dict[str, ProfiledWorkload] = {}
-    for record in run.records:
-        if record.strategy != CONTROL or record.status != "ok" or record.batch_size is None:
-            continue
-        if record.replicas > 1:
-            raise UsageError(
-                f"{run.path} must have one replica per worker, got {record.replicas}, which is not predicted",
-                field="run",
-            )
-        try:
-            data = run.file(record, PROFILE)
-            stored = None if data is None else StoredProfile.from_document(data)
-        except (StoreError, ValueError) as error:
-            raise UsageError(
-                f"{run.name_of(record, PROFILE)} must be as it was written: {error}; run {CONTROL} again",
-                field="run",
-            ) from error
-        if stored is None:
-            continue
-        own = ProfiledWorkload(
-            name=record.workload,
-            params={key: value for key, value in record.workload_params.items() if key != "batch_size"},
-            step=stored.step,
-            batch_size=record.batch_size,
-        )
-        known = workloads.get(own.title, own)
-        if own.batch_size > known.batch_size:
-            known = replace(known, batch_size=own.batch_size)
-        workloads[own.title] = known
-        step_s = _step_s(record)
-        busy_s = _busy_s(record, step_s)
-        known.profiles[stored.profile.examples] = stored.profile.scaled_to(busy_s)
-        known.idle_s[stored.profile.examples] = max(0.0, step_s - busy_s)
-    if not workloads:
+    stored: defaultdict[_Key, list[tuple[Record, StoredProfile]]] = defaultdict(list)
+    for record in profiled_records(run):
+        profile = _profile_of(run, record)
+        if profile is not None:
+            step = profile.step.model_copy(update={"batch": (), "n_nodes": 0}).model_dump_json()
+            params = frozenset(_without_batch(record.workload_params).items())
+            stored[record.workload, params, _computation(record), step].append((record, profile))
+    if not stored:
         raise UsageError(
-            f"{run.path} must have a profile of a step, got none; run it with the strategy {CONTROL} and "
-            "measure.trace=true",
+            f"{run.path} must have a profile of a step, got none; run it with the strategy {CONTROL}, one "
+            "replica per worker and measure.trace=true",
             field="run",
         )
-    return workloads
+    return [_combined(profiles) for profiles in stored.values()]
 
 
-def observations(run: StoredRun, workloads: Mapping[str, ProfiledWorkload]) -> Iterator[Observation]:
+def _profile_of(run: StoredRun, record: Record) -> StoredProfile | None:
+    try:
+        data = run.file(record, PROFILE)
+        return None if data is None else StoredProfile.from_document(data)
+    except (StoreError, ValueError) as error:
+        raise UsageError(
+            f"{run.name_of(record, PROFILE)} must be as it was written: {error}; run {CONTROL} again",
+            field="run",
+        ) from error
+
+
+def _combined(profiles: Sequence[tuple[Record, StoredProfile]]) -> ProfiledWorkload:
+    """One workload from the profiles of its records."""
+    most_workers: dict[int, int] = {}
+    for record, stored in profiles:
+        examples = stored.profile.examples
+        most_workers[examples] = max(record.workers, most_workers.get(examples, 0))
+    scaled: defaultdict[int, list[StepProfile]] = defaultdict(list)
+    idle_s: defaultdict[int, list[float]] = defaultdict(list)
+    for record, stored in profiles:
+        examples = stored.profile.examples
+        if record.workers == most_workers[examples]:
+            step_s = _step_s(record)
+            busy_s = _busy_s(record, step_s)
+            scaled[examples].append(stored.profile.scaled_to(busy_s))
+            idle_s[examples].append(max(0.0, step_s - busy_s))
+    largest, stored = max(profiles, key=lambda pair: _requested_batch(pair[0]))
+    return ProfiledWorkload(
+        name=largest.workload,
+        params=_without_batch(largest.workload_params),
+        computation=_computation(largest),
+        step=stored.step,
+        batch_size=_requested_batch(largest),
+        profiles={examples: typical_profile(repeats) for examples, repeats in scaled.items()},
+        idle_s={examples: statistics.fmean(repeats) for examples, repeats in idle_s.items()},
+    )
+
+
+def observations(run: StoredRun, workloads: Sequence[ProfiledWorkload]) -> Iterator[Observation]:
     """Measured steps of all strategies with exchanges that have a plan and a profile."""
     for record in run.records:
-        title = next((title for title, own in workloads.items() if _is_of(record, own)), None)
-        if title is None or record.status != "ok" or record.is_broken_by_faults or record.batch_size is None:
+        workload = next((workload for workload in workloads if _is_of(record, workload)), None)
+        if workload is None or record.strategy == CONTROL or not is_usable(record):
             continue
-        workload = workloads[title]
         chosen = _chosen(record)
+        assert record.batch_size is not None
         topology = Topology(
-            replicas_per_task=(record.replicas,) * record.workers, batch_size=record.batch_size
+            replicas_per_task=(record.replicas,) * record.workers,
+            batch_size=record.batch_size,
+            device=replica_device(record.device),
         )
         if chosen is None or topology.n_replicas == 1:
             continue
@@ -150,21 +205,18 @@ def observations(run: StoredRun, workloads: Mapping[str, ProfiledWorkload]) -> I
             continue
         examples = topology.kinds().examples[0]
         rate = None if record.link is None else record.link.measured_mbit
+        step_s = _step_s(record)
         yield Observation(
             family=family(planned.flows),
             planned=planned,
-            machines=Machines(link_bytes_per_s=None if rate is None else rate * BYTES_PER_MBIT),
-            step_s=_step_s(record),
-            cpu_s=record.cpu_s_per_step,
+            machines=Machines(
+                cores=cores_of(record),
+                link_bytes_per_s=None if rate is None else rate * BYTES_PER_MBIT,
+            ),
+            step_s=step_s,
+            cpu_s=record.cpu_s_per_step if _is_one_core(record) else (step_s,) * record.workers,
             idle_s=workload.waiting_s(sum(examples)),
         )
-
-
-def batch_of(workload: ProfiledWorkload, experiment: Mapping[str, JsonValue], n_workers: int) -> int:
-    """Global batch at a number of workers, by the experiment's rule."""
-    measure = experiment.get("measure")
-    rule = measure.get("batch") if isinstance(measure, Mapping) else None
-    return max(workload.profiles) * n_workers if rule == "per-replica" else workload.batch_size
 
 
 def planned_step(workload: ProfiledWorkload, chosen: Chosen, topology: Topology) -> PlannedStep:
@@ -189,9 +241,42 @@ def family(flows: Sequence[Flow]) -> str:
     return SERVERS if "grpc" in transports else min(transports, default="none")
 
 
+def replica_device(device: str) -> Device:
+    """Device of the replicas on workers with a device of an experiment."""
+    return cast("Device", "cpu" if device == "tpu-emulated" else device)
+
+
+def cores_of(record: Record) -> float:
+    """Cores of each worker."""
+    cores = None if record.method is None else record.method.cores_per_worker
+    return 1.0 if cores is None else cores
+
+
+def _without_batch(params: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    return {key: value for key, value in params.items() if key != _BATCH_SIZE}
+
+
+def _computation(record: Record) -> Computation:
+    method = record.method
+    if method is None:
+        return AS_USUAL
+    return Computation(precision=cast("Precision", method.precision), xla=method.xla, tf32=method.tf32)
+
+
+def _requested_batch(record: Record) -> int:
+    """Batch size under the batch rule: of all replicas, or of each."""
+    assert record.batch_size is not None
+    is_each = record.method is not None and record.method.batch_rule == "per-replica"
+    return record.batch_size // (record.workers * record.replicas) if is_each else record.batch_size
+
+
 def _is_of(record: Record, workload: ProfiledWorkload) -> bool:
-    params = {key: value for key, value in record.workload_params.items() if key != "batch_size"}
-    return record.workload == workload.name and params == workload.params and record.strategy != CONTROL
+    params = _without_batch(record.workload_params)
+    return (record.workload, params, _computation(record)) == (
+        workload.name,
+        workload.params,
+        workload.computation,
+    )
 
 
 def _chosen(record: Record) -> Chosen | None:
@@ -213,8 +298,15 @@ def _step_s(record: Record) -> float:
 
 
 def _busy_s(record: Record, step_s: float) -> float:
-    """Processor time of a step; on GPUs, and on several cores, its duration."""
-    cores = None if record.method is None else record.method.cores_per_worker
-    if record.device != "cpu" or not record.cpu_s_per_step or (cores is not None and cores > 1):
+    """Processor time of a step without exchanges, at most its duration."""
+    if not record.cpu_s_per_step or not _is_one_core(record):
         return step_s
     return min(step_s, statistics.fmean(record.cpu_s_per_step))
+
+
+def _is_one_core(record: Record) -> bool:
+    """True if a worker's processor time is the time in which its only core works.
+
+    Of GPUs and of several cores, the duration of a step counts as their time.
+    """
+    return record.device == "cpu" and cores_of(record) <= 1.0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,8 +13,15 @@ from harness.canonical import JsonValue
 from harness.errors import UsageError
 from harness.experiment.cases import CONTROL
 from harness.experiment.chosen_strategy import choose
-from harness.experiment.references import StrategyRef
-from harness.prediction.observations import BYTES_PER_MBIT, ProfiledWorkload, family, planned_step
+from harness.experiment.model import NO_FAULTS, Experiment
+from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.prediction.observations import (
+    BYTES_PER_MBIT,
+    ProfiledWorkload,
+    family,
+    planned_step,
+    replica_device,
+)
 from harness.prediction.probe import Probe
 from harness.prediction.step_model import (
     Machines,
@@ -25,29 +33,37 @@ from harness.prediction.step_model import (
     simulate_step,
 )
 from strategies.errors import StrategyError
+from strategies.plan.faults import Fault
 from strategies.topology import Topology
 
 Limit = Literal["computing", "link", "server", "exchanges", "latency"]
 _MOST_OF_A_STEP = 0.4
 """Part of a step from which on something limits it; below, latencies do."""
 _TWO_SIDED_95 = 1.96
-LEAST_SPREAD = 0.05
-"""Least standard deviation of a prediction's logarithm: repeats of one case differ by as much."""
+SMALLEST_SPREAD = 0.05
+"""Smallest standard deviation of a prediction's logarithm: repeats of one case differ by as much."""
+_SLOW = "slow"
+"""Kind of fault that is simulated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """Conditions of a prediction.
+    """Conditions of a prediction, with one replica per worker.
 
     Attributes:
         batch_size: global batch.
         link_mbit: limit of each worker's link; None without one.
+        cores: cores of each worker; None for those of the probe's.
+        faults: slow workers, in a step in which all of them are active.
+        price_per_hour: price of one worker; None if it is not known.
     """
 
     workers: int
-    replicas: int
     batch_size: int
     link_mbit: float | None = None
+    cores: float | None = None
+    faults: tuple[Fault, ...] = ()
+    price_per_hour: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,10 +72,12 @@ class Prediction:
 
     Attributes:
         low_s, high_s: 95 % interval of the duration, by the errors of the probe's own steps.
+        efficiency: duration without exchanges, as a part of the duration.
         busiest_bytes: bytes that the busiest task sends or receives per step.
         memory_bytes: variables and slots in the memory of the worker with the most, a server's included.
         limited_by: cause of most of the duration; `exchanges` is their processor time on workers.
         extrapolated: quantities beyond those that were measured.
+        is_single: True if the strategy always runs one worker.
     """
 
     workload: str
@@ -69,15 +87,26 @@ class Prediction:
     step_s: float
     low_s: float
     high_s: float
+    efficiency: float
     payload_bytes: int
     busiest_bytes: int
     memory_bytes: int
     limited_by: Limit
     extrapolated: tuple[str, ...] = ()
+    is_single: bool = False
 
     @property
     def examples_per_s(self) -> float:
         return self.question.batch_size / self.step_s
+
+    @property
+    def worker_hours_per_million_examples(self) -> float:
+        return self.question.workers / 3600 / self.examples_per_s * 1e6
+
+    @property
+    def cost_per_million_examples(self) -> float | None:
+        price = self.question.price_per_hour
+        return None if price is None else price * self.worker_hours_per_million_examples
 
     def to_document(self) -> dict[str, JsonValue]:
         question = self.question
@@ -86,7 +115,7 @@ class Prediction:
             "strategy": self.strategy.name,
             "strategy_params": self.params,
             "workers": question.workers,
-            "replicas": question.replicas,
+            "replicas": 1,
             "batch_size": question.batch_size,
             "link_mbit": question.link_mbit,
             "step_s": self.step_s,
@@ -97,7 +126,59 @@ class Prediction:
             "memory_bytes": self.memory_bytes,
             "limited_by": self.limited_by,
             "extrapolated": list(self.extrapolated),
+            "efficiency": self.efficiency,
+            "worker_hours_per_million_examples": self.worker_hours_per_million_examples,
+            "cost_per_million_examples": self.cost_per_million_examples,
+            "cores_per_worker": question.cores,
+            "faults": [dict(fault.document()) for fault in question.faults],
         }
+
+
+def predict_cases(
+    workloads: Sequence[ProfiledWorkload], spec: Experiment, probe: Probe
+) -> tuple[Sequence[Prediction], Sequence[str]]:
+    """Predict the cases of an experiment, whatever its matrix.
+
+    Args:
+        workloads: profiled steps of its workloads.
+        spec: the conditions, see `harness.prediction.conditions`.
+    Returns:
+        Predictions, and notes on cases that cannot be predicted, with the reason.
+    Raises:
+        UsageError: none can be predicted.
+    """
+    predictions: list[Prediction] = []
+    errors: dict[str, UsageError] = {}
+    price = spec.price_per_hour(spec.cluster.device[0])
+    cores = float(spec.cluster.cores_per_worker[0])
+    for ref, strategy in itertools.product(spec.workloads, spec.strategies):
+        is_single = choose(strategy).strategy.single
+        # Faults of workers that wait for nobody have no effect, as in runs.
+        scenarios = (NO_FAULTS,) if is_single or strategy.name == CONTROL else spec.scenarios
+        counts, rates = ((1,), (None,)) if is_single else (spec.cluster.workers, spec.cluster.link.rate_mbit)
+        for n_workers, rate, scenario in itertools.product(counts, rates, scenarios):
+            try:
+                for workload in _profiled(ref, workloads):
+                    question = Question(
+                        workers=n_workers,
+                        batch_size=_global_batch(ref, workload, spec, n_workers),
+                        link_mbit=rate,
+                        cores=cores,
+                        faults=scenario.faults,
+                        price_per_hour=price,
+                    )
+                    predictions.append(predict(workload, strategy, question, probe))
+            except UsageError as error:
+                errors.setdefault(f"{strategy}: {error.message}", error)
+    if not predictions:
+        raise next(iter(errors.values()))
+    notes = list(errors)
+    if cores != probe.identity.cores:
+        notes.append(
+            f"a step computes as long as on {probe.identity.cores:g} cores per worker, on which it was "
+            f"profiled: with {cores:g}, only exchanges have others, as several threads are not simulated yet"
+        )
+    return predictions, notes
 
 
 def predict(
@@ -117,23 +198,36 @@ def predict(
         )
     try:
         topology = Topology(
-            replicas_per_task=(question.replicas,) * question.workers, batch_size=question.batch_size
+            replicas_per_task=(1,) * question.workers,
+            batch_size=question.batch_size,
+            device=replica_device(probe.identity.device),
         )
         planned = planned_step(workload, chosen, topology)
     except StrategyError as error:
         raise UsageError(str(error), field="strategies") from error
     _require_simulated(strategy, planned)
-    probe.require(planned.flows)
-    rate = question.link_mbit
-    machines = Machines(cores=probe.cores, link_bytes_per_s=None if rate is None else rate * BYTES_PER_MBIT)
-    simulated = simulate_step(planned, probe.costs, machines)
+    probe.require(planned.flows, strategy)
     examples = max(planned.profiles)
-    step_s = simulated.step_s + workload.waiting_s(examples)
+    alone_s = planned.profiles[examples].step_s
+    slowdowns = _slowdowns(question, alone_s)
+    rate, cores = question.link_mbit, question.cores or probe.identity.cores
+    machines = Machines(
+        cores=cores,
+        link_bytes_per_s=None if rate is None else rate * BYTES_PER_MBIT,
+        slowdowns=slowdowns,
+    )
+    simulated = simulate_step(planned, probe.costs, machines)
+    waiting_s = workload.waiting_s(examples)
+    step_s = simulated.step_s + waiting_s
     known = probe.spreads.get(family(planned.flows), max(probe.spreads.values(), default=0.0))
-    spread = max(LEAST_SPREAD, known if planned.flows else 0.0)
+    spread = max(SMALLEST_SPREAD, known if planned.flows else 0.0)
     factor = math.exp(_TWO_SIDED_95 * spread)
     plan = planned.plan
     busiest = plan.busiest
+    beyond = {
+        "examples per worker": not all(map(workload.is_between, planned.profiles)),
+        "cores per worker": cores != probe.identity.cores,
+    }
     return Prediction(
         workload=workload.title,
         strategy=strategy,
@@ -142,15 +236,71 @@ def predict(
         step_s=step_s,
         low_s=step_s / factor,
         high_s=step_s * factor,
+        efficiency=(alone_s * max(slowdowns, default=1.0) + waiting_s) / step_s,
         payload_bytes=plan.payload_bytes_per_step,
         busiest_bytes=0 if busiest is None else busiest.busiest_bytes,
         memory_bytes=plan.worker_bytes + max(plan.server_bytes, default=0),
-        limited_by=_limit(planned, simulated, step_s),
+        limited_by=_limit(planned, simulated, machines, step_s),
         extrapolated=(
-            *(() if all(map(workload.is_between, planned.profiles)) else ("examples per worker",)),
-            *probe.beyond(planned.flows),
+            *(name for name, is_beyond in beyond.items() if is_beyond),
+            *probe.beyond(planned.flows, question.workers),
         ),
+        is_single=chosen.strategy.single,
     )
+
+
+def _profiled(ref: WorkloadRef, workloads: Sequence[ProfiledWorkload]) -> Sequence[ProfiledWorkload]:
+    """Profiled steps of a workload, one for each way of computing."""
+    batch_size = ref.params.get("batch_size")
+    nearest: dict[str, ProfiledWorkload] = {}
+    for workload in workloads:
+        if not workload.is_of(ref):
+            continue
+        other = nearest.setdefault(workload.title, workload)
+        # Other batch sizes may have other variables.
+        if isinstance(batch_size, int) and abs(workload.batch_size - batch_size) < abs(
+            other.batch_size - batch_size
+        ):
+            nearest[workload.title] = workload
+    if not nearest:
+        names = ", ".join(dict.fromkeys(workload.title for workload in workloads))
+        raise UsageError(
+            f"must be profiled, got {ref}, and profiles of {names}; name one of these, or predict the "
+            "experiment, which profiles its workloads",
+            field="workloads",
+        )
+    return list(nearest.values())
+
+
+def _global_batch(ref: WorkloadRef, workload: ProfiledWorkload, spec: Experiment, n_workers: int) -> int:
+    written = ref.params.get("batch_size")
+    batch_size = written if isinstance(written, int) else workload.batch_size
+    return batch_size * n_workers if spec.measure.batch == "per-replica" else batch_size
+
+
+def _slowdowns(question: Question, alone_s: float) -> Sequence[float]:
+    """Factor on the computation of each worker, which includes a slow worker's wait; empty if all are alike.
+
+    Args:
+        alone_s: duration of a step without exchanges.
+    Raises:
+        UsageError: a fault is no slow worker, or its worker is not there.
+    """
+    delays_s = [0.0] * question.workers
+    for fault in question.faults:
+        if fault.kind != _SLOW:
+            raise UsageError(
+                f"must be slow workers for predictions, got {fault.kind}; measure it with `stratbench run`",
+                field="faults",
+            )
+        if fault.worker >= question.workers:
+            raise UsageError(
+                f"must be one of {question.workers} workers, counted from 0, got {fault.worker}; raise "
+                "--workers",
+                field="faults",
+            )
+        delays_s[fault.worker] += fault.delay_ms / 1000
+    return [1.0 + delay_s / alone_s for delay_s in delays_s] if any(delays_s) else ()
 
 
 def _require_simulated(strategy: StrategyRef, planned: PlannedStep) -> None:
@@ -175,18 +325,22 @@ def _require_simulated(strategy: StrategyRef, planned: PlannedStep) -> None:
         )
 
 
-def _limit(planned: PlannedStep, simulated: SimulatedStep, step_s: float) -> Limit:
+def _limit(planned: PlannedStep, simulated: SimulatedStep, machines: Machines, step_s: float) -> Limit:
     """Cause of most of a step's duration."""
     busy_s = simulated.busy_s
     served = {task for task, n_bytes in enumerate(planned.plan.server_bytes) if n_bytes}
-    computing_s = max(profile.step_s for profile in planned.profiles.values())
+    alone_s = max(profile.step_s for profile in planned.profiles.values())
+    computing_s = {
+        number: alone_s * (machines.slowdowns[tasks[0]] if machines.slowdowns else 1.0)
+        for number, tasks in simulated.members.items()
+    }
 
     def exchanging_s(*, servers: bool) -> float:
-        own = [n for n, tasks in simulated.members.items() if bool(served & set(tasks)) is servers]
-        return max((busy_s.get(core(n), 0.0) - computing_s for n in own), default=0.0)
+        numbers = [n for n, tasks in simulated.members.items() if bool(served & set(tasks)) is servers]
+        return max((busy_s.get(core(n), 0.0) - computing_s[n] for n in numbers), default=0.0)
 
     seconds: dict[Limit, float] = {
-        "computing": computing_s,
+        "computing": max(computing_s.values()),
         "link": max(busy_s.get(way(n), 0.0) for n in simulated.members for way in (link_out, link_in)),
         "server": exchanging_s(servers=True),
         "exchanges": exchanging_s(servers=False),
@@ -201,37 +355,37 @@ class Predicted:
 
     Attributes:
         run_dir: folder of the run with the profiles.
-        notes: strategies that could not be predicted, with the reason.
+        changes: settings on top of the experiment, `dotted.path=value` each.
+        notes: cases that could not be predicted, with the reason.
     """
 
-    predictions: tuple[Prediction, ...]
-    workloads: Mapping[str, ProfiledWorkload]
+    predictions: Sequence[Prediction]
     probe: Probe
     probe_path: Path
     run_dir: Path
-    notes: tuple[str, ...] = ()
+    changes: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
-    def efficiency(self, prediction: Prediction) -> float:
-        """Part of a step that it would take without exchanges."""
-        question, workload = prediction.question, self.workloads[prediction.workload]
-        examples = -(-question.batch_size // question.workers)
-        return (workload.profile(examples).step_s + workload.waiting_s(examples)) / prediction.step_s
+    def fastest(self) -> Iterator[str]:
+        """Lines with the fastest strategy by number of workers, one for each workload, link and faults.
 
-    def crossings(self) -> Iterator[str]:
-        """Lines with the fastest strategy by number of workers, one for each workload and link."""
-        candidates = (p for p in self.predictions if p.strategy.name != CONTROL)
-        ordered = sorted(candidates, key=lambda p: p.question.workers)
-        groups = dict.fromkeys((p.workload, p.question.link_mbit) for p in ordered)
-        for workload, rate in groups:
-            own = [p for p in ordered if (p.workload, p.question.link_mbit) == (workload, rate)]
+        A step of `single`, on one worker, is compared with those of every number of workers.
+        """
+        candidates = [p for p in self.predictions if p.strategy.name != CONTROL]
+        single = [p for p in candidates if p.is_single]
+        parallel = sorted((p for p in candidates if not p.is_single), key=lambda p: p.question.workers)
+        groups: dict[tuple[str, float | None, tuple[Fault, ...]], list[Prediction]] = {}
+        for p in parallel:
+            groups.setdefault((p.workload, p.question.link_mbit, p.question.faults), []).append(p)
+        for (workload, rate, faults), rivals in groups.items():
             fastest: list[tuple[int, StrategyRef]] = []
-            for n_workers in dict.fromkeys(p.question.workers for p in own):
-                best = min((p for p in own if p.question.workers == n_workers), key=lambda p: p.step_s)
+            for n_workers, equals in itertools.groupby(rivals, key=lambda p: p.question.workers):
+                alone = (p for p in single if p.workload == workload)
+                best = max((*equals, *alone), key=lambda p: p.examples_per_s)
                 if not fastest or fastest[-1][1] != best.strategy:
                     fastest.append((n_workers, best.strategy))
-            link = "without a limit" if rate is None else f"at {rate:g} Mbit/s"
             steps = ", then ".join(f"{strategy} from {n_workers} workers" for n_workers, strategy in fastest)
-            yield f"fastest, {workload} {link}: {steps}"
+            yield f"fastest, {workload} {surroundings_text(rate, faults)}: {steps}"
 
     def to_document(self) -> dict[str, JsonValue]:
         return {
@@ -239,4 +393,11 @@ class Predicted:
             "probe": {"path": str(self.probe_path), **self.probe.to_document()},
             "run_dir": str(self.run_dir),
             "notes": list(self.notes),
+            "changes": list(self.changes),
         }
+
+
+def surroundings_text(link_mbit: float | None, faults: Sequence[Fault]) -> str:
+    """Link and slow workers of a prediction, as in `at 100 Mbit/s, worker 1 slow delay_ms=50`."""
+    link = "without a limit" if link_mbit is None else f"at {link_mbit:,.10g} Mbit/s"
+    return ", ".join((link, *(f"worker {fault.worker} {fault}" for fault in faults)))

@@ -5,20 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
 from harness.atomic_files import json_bytes, write_output
 from harness.canonical import JsonValue, canonical_hash
-from harness.errors import UsageError
+from harness.errors import UsageError, first_line
+from harness.experiment.cases import CONTROL
+from harness.experiment.references import StrategyRef
 from harness.prediction.costs import Costs
 from harness.prediction.fit import fitted
-from harness.prediction.observations import observations, profiled_workloads
+from harness.prediction.observations import (
+    cores_of,
+    is_usable,
+    observations,
+    profiled_records,
+    profiled_workloads,
+)
 from harness.records.record import Record
 from harness.records.stored_run import StoredRun
 from strategies.plan.exchanges.flow import Flow
 
-SCHEMA = 1
+_FEWEST_STEPS = 4
+"""Fewest measured steps to which costs are fitted."""
 _TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
 """Packages of TensorFlow, one of which is installed."""
 
@@ -48,22 +58,40 @@ class Identity:
 
     def differences(self, other: Identity) -> tuple[str, ...]:
         """Facts in which another identity differs, as text."""
-        own, others = (TypeAdapter(Identity).dump_python(identity) for identity in (self, other))
+        facts, others = (TypeAdapter(Identity).dump_python(identity) for identity in (self, other))
         return tuple(
-            f"{name.replace('_', ' ')} {others[name]} instead of {own[name]}"
-            for name in own
-            if own[name] != others[name]
+            f"{name.replace('_', ' ')} {others[name]} instead of {fact}"
+            for name, fact in facts.items()
+            if fact != others[name]
         )
 
 
-def identity_of(record: Record) -> Identity:
-    """Identity of the machine of a record."""
-    machine, method, provenance = record.machine, record.method, record.provenance
+def identity_of(run: StoredRun) -> Identity:
+    """Identity of the machines on which a run's steps were profiled.
+
+    Args:
+        run: run with a profile.
+    Raises:
+        UsageError: they are of several kinds.
+    """
+    identities = list(dict.fromkeys(map(_identity_of, profiled_records(run))))
+    if len(identities) > 1:
+        facts = ", ".join(identities[0].differences(identities[1]))
+        raise UsageError(
+            f"{run.path} must be profiled on workers of one kind, got {facts}; run {CONTROL} on each kind in "
+            "a folder of its own",
+            field="run",
+        )
+    return identities[0]
+
+
+def _identity_of(record: Record) -> Identity:
+    machine, provenance = record.machine, record.provenance
     versions = {} if provenance is None else dict(provenance.versions)
     return Identity(
         provider=record.provider,
         device=record.device,
-        cores=1.0 if method is None or method.cores_per_worker is None else method.cores_per_worker,
+        cores=cores_of(record),
         cpu_model=None if machine is None else machine.cpu_model,
         n_cores=None if machine is None else machine.n_cores,
         kernel=None if machine is None else machine.kernel,
@@ -78,6 +106,7 @@ class Probe:
     Attributes:
         spreads: family of exchanges → standard deviation of the logarithm of measured ÷ predicted step.
         most_bytes: largest number of bytes that a task sent or received in one exchange.
+        most_workers: largest number of workers of a measured step.
         n_steps: number of measured steps. run: name of their run.
     """
 
@@ -85,38 +114,35 @@ class Probe:
     costs: Costs
     spreads: Mapping[str, float]
     most_bytes: int
+    most_workers: int
     n_steps: int
     run: str
-    schema: int = SCHEMA
+    schema: Literal[2] = 2
 
-    @property
-    def cores(self) -> float:
-        return self.identity.cores
-
-    def require(self, flows: Sequence[Flow]) -> None:
-        """Require costs of all exchanges.
+    def require(self, flows: Sequence[Flow], strategy: StrategyRef) -> None:
+        """Require costs of all exchanges of a strategy.
 
         Raises:
             UsageError: some exchanges were not probed.
         """
         transports = {flow.transport for flow in flows} - {"grpc"}
         codecs = {flow.compressor.name for flow in flows if flow.compressor is not None}
-        if "cores" in transports:
-            raise UsageError(
-                "must not loop over steps, which is not predicted, got tpu loops; `run` measures them",
-                field="strategies",
-            )
         missing = sorted((transports - set(self.costs.collectives)) | (codecs - set(self.costs.codecs)))
         if missing:
             raise UsageError(
-                f"must have costs of {', '.join(missing)}, got a probe without them; make one with "
-                "`stratbench probe`, or name one with --probe",
+                f"must have costs of {', '.join(missing)}, got a probe without them; make one by "
+                f"`stratbench probe --set 'strategies=[{CONTROL}, \"{strategy}\"]' --out FILE`, and name it "
+                "with --probe FILE",
                 field="probe",
             )
 
-    def beyond(self, flows: Sequence[Flow]) -> tuple[str, ...]:
+    def beyond(self, flows: Sequence[Flow], n_workers: int) -> tuple[str, ...]:
         """Quantities of exchanges that are larger than those that were probed."""
-        return ("bytes of an exchange",) if _most_bytes(flows) > self.most_bytes else ()
+        beyond = {
+            "workers": bool(flows) and n_workers > self.most_workers,
+            "bytes of an exchange": _most_bytes(flows) > self.most_bytes,
+        }
+        return tuple(name for name, is_beyond in beyond.items() if is_beyond)
 
     def to_document(self) -> dict[str, JsonValue]:
         document: dict[str, JsonValue] = TypeAdapter(Probe).dump_python(self, mode="json")
@@ -127,23 +153,30 @@ class Probe:
 
 
 def probe_of(run: StoredRun) -> Probe:
-    """Fit the costs of exchanges to a run of the experiment `probe`.
+    """Fit the costs of exchanges to the correct cases of a run of the experiment `probe`.
 
     Raises:
-        UsageError: the run has no profiles, or no step with exchanges.
+        UsageError: the run has no profiles, or too few steps with exchanges.
     """
     measured = list(observations(run, profiled_workloads(run)))
-    if not measured:
+    bad = [record for record in run.records if not is_usable(record)]
+    if len(measured) < _FEWEST_STEPS or 2 * len(bad) > len(run.records):
+        error = next((record.error for record in bad if record.error is not None), None)
+        reason = "" if error is None else f"; the first of them: {first_line(error.message)}"
         raise UsageError(
-            f"{run.path} must have measured steps of strategies with exchanges, got none", field="run"
+            f"{run.path} must have {_FEWEST_STEPS} measured steps with exchanges or more, and at most half "
+            f"of its cases may fail, got {len(measured)} steps, and {len(bad)} of {len(run.records)} cases "
+            f"failed{reason}; run `stratbench probe` again",
+            field="run",
         )
     fit = fitted(measured)
     flows = [flow for observation in measured for flow in observation.planned.flows]
     return Probe(
-        identity=identity_of(run.records[0]),
+        identity=identity_of(run),
         costs=fit.costs,
         spreads=fit.spreads,
         most_bytes=int(_most_bytes(flows)),
+        most_workers=max(len(observation.planned.plan.replicas_per_task) for observation in measured),
         n_steps=len(measured),
         run=run.run,
     )

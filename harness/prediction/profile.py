@@ -11,14 +11,16 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Annotated, TypeAlias
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from harness.canonical import JsonValue
-from strategies.plan.schema import StepSummary
+from strategies.plan.schema import StepSummary, mistake
 
 Span = tuple[float, float]
 """Start and end, in seconds."""
+Seconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,9 +33,9 @@ class VariableTimes:
         update_s: duration of its update, slots included.
     """
 
-    needed_s: float | None = None
-    ready_s: float | None = None
-    update_s: float = 0.0
+    needed_s: Seconds | None = None
+    ready_s: Seconds | None = None
+    update_s: Seconds = 0.0
 
     def scaled(self, factor: float) -> VariableTimes:
         return VariableTimes(
@@ -54,9 +56,9 @@ class StepProfile:
         variables: name → times.
     """
 
-    examples: int
-    compute_s: float
-    update_s: float
+    examples: Annotated[int, Field(ge=1)]
+    compute_s: Annotated[Seconds, Field(gt=0)]
+    update_s: Seconds
     variables: Mapping[str, VariableTimes]
 
     @property
@@ -105,9 +107,12 @@ class StoredProfile:
         """Read the content of a `profile.json`.
 
         Raises:
-            ValueError: it is not one.
+            ValueError: it is not one, or has times that no step has.
         """
-        return TypeAdapter(cls).validate_json(data)
+        try:
+            return TypeAdapter(cls).validate_json(data)
+        except ValidationError as error:
+            raise ValueError(mistake(error)) from None
 
 
 def profile_of(
@@ -124,8 +129,8 @@ def profile_of(
         shared_updates: operations of updates that belong to no single variable.
     """
     updating = {name for nodes in variables.values() for name in nodes.updates}.union(shared_updates)
-    computed = _Clock([span for name, own in spans.items() if name not in updating for span in own])
-    updated = _Clock([span for name, own in spans.items() if name in updating for span in own])
+    computed = _Clock([span for name, runs in spans.items() if name not in updating for span in runs])
+    updated = _Clock([span for name, runs in spans.items() if name in updating for span in runs])
     alone_s = {
         name: sum(end_s - start_s for start_s, end_s in _known(spans, nodes.updates))
         for name, nodes in variables.items()
@@ -150,8 +155,8 @@ def profile_of(
 def typical_profile(profiles: Sequence[StepProfile]) -> StepProfile:
     """Mean of traced steps without the fastest third and the slowest third, each rounded down.
 
-    A mean of whole steps keeps what holds in each of them, which medians of single times would not: that parts
-    do not exceed their sum.
+    A mean of whole steps keeps what holds in each of them, which medians of single times would not: that
+    parts do not exceed their sum.
     """
     n_outer = len(profiles) // 3
     ordered = sorted(profiles, key=lambda profile: profile.step_s)

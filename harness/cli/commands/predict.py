@@ -16,31 +16,18 @@ from harness.cli.output import Answer
 from harness.cli.process import WorkerOptions, isolate, run_options
 from harness.errors import UsageError
 from harness.requests import PredictRequest
-from harness.written_values import parse_rate_mbit
+from harness.written_values import kebab, parse_rate_mbit
 
 if TYPE_CHECKING:
     from harness.experiment.model import Experiment
     from harness.prediction.predictions import Predicted, Prediction
+    from strategies.plan.faults import Fault
 
 EXAMPLE = "stratbench predict quickstart --workers 8,64,512 --link 1gbit,25gbit"
-_UNLIMITED = "none"
-_PROFILING: Mapping[str, object] = {
-    "name": "profile",
-    "strategies": ["none"],
-    "cluster.workers": [1, 2],
-    "compare.baseline": None,
-    "measure.repeats": 1,
-    "measure.until": None,
-    "measure.trace": True,
-    "measure.aa": False,
-    "measure.observer": False,
-    "cluster.link": {"rate_mbit": None},
-    "faults": [],
-    "matrix": {"include": [], "exclude": []},
-}
-"""Values of the experiment that profiles a workload: two numbers of examples per worker."""
+_UNLIMITED = "unlimited"
+_USUAL_WORKERS = "8,64"
 _MOST_WORKERS = 1_000_000
-_LEAST_MBIT, _MOST_MBIT = 1.0, 1e9
+_LOWEST_MBIT, _HIGHEST_MBIT = 1.0, 1e9
 
 
 def predict(
@@ -55,27 +42,43 @@ def predict(
     ],
     *,
     workers: Annotated[
-        str, typer.Option("--workers", "-w", metavar="N,N…", help="Numbers of workers, such as 8,64,512.")
-    ] = "8,64",
-    link: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--link", metavar="RATE,…", help="Rates of each worker's link, such as 1gbit; none: no limit."
+            "--workers", "-w", metavar="N,N…", help=f"Numbers of workers [default: {_USUAL_WORKERS}]."
         ),
-    ] = _UNLIMITED,
+    ] = None,
+    link: Annotated[
+        str | None,
+        typer.Option(
+            "--link",
+            metavar="RATE,…",
+            help=f"Rates of each worker's link, such as 1gbit or {_UNLIMITED} [default: the experiment's].",
+        ),
+    ] = None,
     strategies: Annotated[
         str | None,
         typer.Option("--strategies", "-s", metavar="S,S…", help="Strategies [default: the experiment's]."),
+    ] = None,
+    price: Annotated[
+        float | None,
+        typer.Option("--price", metavar="P", help="Price of a worker's hour, to show costs of examples."),
     ] = None,
     probe: Annotated[
         Path | None,
         typer.Option(
             "--probe",
             metavar="FILE",
-            help="Costs of exchanges [default: this machine's, measured if missing].",
+            help="Costs of exchanges [default: this machine's; measured for an experiment if missing].",
         ),
     ] = None,
-    settings: options.Settings = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="PATH=VALUE",
+            help="Change a value of the experiment, also of a run's; may be repeated.",
+        ),
+    ] = None,
     out: options.OutFolder = None,
     worker_options: WorkerOptions,
 ) -> Answer:
@@ -84,41 +87,39 @@ def predict(
     The computation of a step is profiled on two workers, the exchanges of each plan are simulated.
     """
     from harness.experiment.chosen_strategy import choose
-    from harness.experiment.load import load_experiment
-    from harness.experiment.references import parse_strategy, split_list
+    from harness.experiment.load import find, laid_over, parse_settings, read
+    from harness.prediction.conditions import conditions, probing, profiling
     from harness.preflight import check_experiment
 
-    names = () if strategies is None else split_list(strategies, field="strategies")
-    chosen = tuple(parse_strategy(text, field="strategies") for text in names)
-    for strategy in chosen:
-        choose(strategy, field="strategies")
-    counts = tuple(dict.fromkeys(_count(text) for text in workers.split(",")))
-    rates = tuple(dict.fromkeys(_rate_mbit(text) for text in link.split(",")))
-    run_dir = Path(source) if Path(source).is_dir() else None
-    profiling = probing = None
+    changes = settings or []
+    overrides = _overrides(workers, link, strategies, price, parse_settings(changes))
+    run_dir, notes = _run_folder(source)
+    document = _experiment_of(run_dir) if run_dir else read(find(source))
+    spec = conditions(document, settings=changes, overrides=overrides, of_run=run_dir is not None)
+    for index, strategy in enumerate(spec.strategies):
+        choose(strategy, field=f"strategies[{index}]" if strategies is None else "strategies")
     exposure = None
-    if run_dir is None:
-        spec = load_experiment(source, settings=settings or (), surroundings=os.environ)
-        chosen = chosen or spec.strategies
-        overrides = {**_PROFILING, "workloads": [str(workload) for workload in spec.workloads]}
-        profiling = load_experiment(
-            source, settings=settings or (), overrides=overrides, surroundings=os.environ
-        )
-        provider = spec.cluster.provider[0]
-        probing = load_experiment("probe", overrides={"cluster.provider": provider}, surroundings=os.environ)
-        exposure = isolate(context, worker_options, providers=profiling.cluster.provider)
-        check_experiment(profiling)
-    elif settings or out is not None:
-        field = "set" if settings else "out"
-        raise UsageError("is for an experiment, got a run folder; name the experiment", field=field)
+    if run_dir is not None:
+        if out is not None:
+            raise UsageError("is for an experiment, got a run folder; name the experiment", field="out")
+        measured: Experiment | Path = run_dir
+        cluster = laid_over(document, runs=False).cluster
+    else:
+        measured = profiling(document, settings=changes, surroundings=os.environ)
+        cluster = measured.cluster
+        exposure = isolate(context, worker_options, providers=cluster.provider)
+        check_experiment(measured)
+    probe_spec = probing(cluster, os.environ)
+    if run_dir is None and probe is None:
+        check_experiment(probe_spec)
     request = PredictRequest(
-        source=run_dir or _present(profiling),
-        workers=counts,
-        links_mbit=rates,
-        strategies=chosen,
+        source=measured,
+        spec=spec,
+        changes=changes if price is None else [*changes, f"cluster.price_per_hour={price:g}"],
         probe=probe,
-        probing=probing,
+        probing=probe_spec,
         options=run_options(context, worker_options, exposure=exposure, out=out),
+        notes=notes,
     )
     from harness import pipeline
 
@@ -126,9 +127,60 @@ def predict(
     return Answer(document=predicted.to_document(), show=partial(_show, predicted))
 
 
-def _present(spec: Experiment | None) -> Experiment:
-    assert spec is not None
-    return spec
+def _overrides(
+    workers: str | None,
+    link: str | None,
+    strategies: str | None,
+    price: float | None,
+    settings: Mapping[str, object],
+) -> Mapping[str, object]:
+    """Dotted path → value of the options that name conditions.
+
+    Args:
+        settings: values of `--set`, which replace the usual numbers of workers.
+    """
+    from harness.experiment.references import split_list
+
+    values: dict[str, object] = {"matrix": {}, "compare.baseline": None}
+    if workers is not None or "cluster.workers" not in settings:
+        counts = (_count(text) for text in (workers or _USUAL_WORKERS).split(","))
+        values["cluster.workers"] = list(dict.fromkeys(counts))
+    if link is not None:
+        values["cluster.link.rate_mbit"] = list(dict.fromkeys(map(_rate_mbit, link.split(","))))
+    if strategies is not None:
+        values["strategies"] = list(split_list(strategies, field="strategies"))
+    if price is not None:
+        values["cluster.price_per_hour"] = price
+    return values
+
+
+def _run_folder(source: str) -> tuple[Path | None, list[str]]:
+    """The run folder that an argument names, None for an experiment; and a note if it could mean both.
+
+    Raises:
+        StoreError: it is a folder without a run, and no experiment.
+    """
+    from harness.experiment.load import shipped
+    from harness.records.run_documents import RUN_FILE
+
+    path = Path(source)
+    if not path.is_dir():
+        return None, []
+    is_experiment = kebab(source) in {item.stem for item in shipped()}
+    if (path / RUN_FILE).is_file():
+        return path, [f"{source} is the run folder, not the experiment of this name"] if is_experiment else []
+    if is_experiment:
+        return None, [f"{source} is the experiment; the folder of this name has no run"]
+    from harness.records.stored_run import require_run
+
+    require_run(path)
+    return path, []
+
+
+def _experiment_of(run_dir: Path) -> Mapping[str, object]:
+    from harness.records.run_documents import read_experiment, read_head
+
+    return read_experiment(run_dir, read_head(run_dir))
 
 
 def _count(text: str) -> int:
@@ -144,7 +196,7 @@ def _rate_mbit(text: str) -> float | None:
     if text.strip().lower() == _UNLIMITED:
         return None
     rate = parse_rate_mbit(text)
-    if rate is None or not _LEAST_MBIT <= rate <= _MOST_MBIT:
+    if rate is None or not _LOWEST_MBIT <= rate <= _HIGHEST_MBIT:
         raise UsageError(
             f"needs rates with a unit from 1mbit to 1000000gbit, or {_UNLIMITED}, got {text[:40]!r}",
             field="link",
@@ -153,44 +205,60 @@ def _rate_mbit(text: str) -> float | None:
 
 
 def _show(predicted: Predicted) -> None:
-    from reports.quantities import byte_count, seconds
+    from harness.prediction.predictions import surroundings_text
 
-    def group(p: Prediction) -> tuple[str, int, float | None]:
-        return p.workload, p.question.workers, p.question.link_mbit or float("inf")
+    def group(p: Prediction) -> tuple[str, int, float, tuple[Fault, ...]]:
+        rate = p.question.link_mbit
+        return p.workload, p.question.workers, float("inf") if rate is None else rate, p.question.faults
 
-    ordered = sorted(predicted.predictions, key=lambda p: (*group(p), p.step_s))
-    for (workload, n_workers, rate), own in itertools.groupby(ordered, key=group):
-        cases = list(own)
-        link = "links without a limit" if rate == float("inf") else f"links of {rate:,.10g} Mbit/s"
-        output.print_line(f"{workload} · {n_workers} workers · batch {cases[0].question.batch_size} · {link}")
-        output.table(
-            ["strategy", "ex/s", "efficiency", "step", "95 % interval", "sent/step", "memory", "limited by"],
-            [
-                [
-                    str(p.strategy),
-                    f"{p.examples_per_s:,.0f}",
-                    _percent(predicted.efficiency(p)),
-                    seconds(p.step_s),
-                    f"{seconds(p.low_s)}–{seconds(p.high_s)}",
-                    byte_count(p.payload_bytes),
-                    byte_count(p.memory_bytes),
-                    p.limited_by + (" *" if p.extrapolated else ""),
-                ]
-                for p in cases
-            ],
-        )
+    def order(p: Prediction) -> tuple[object, ...]:
+        *others, faults = group(p)
+        return (*others, str(faults), p.step_s)
+
+    ordered = sorted(predicted.predictions, key=order)
+    if predicted.changes:
+        output.print_line(f"changed: {', '.join(predicted.changes)}")
+    for (workload, n_workers, _, faults), rows in itertools.groupby(ordered, key=group):
+        cases = list(rows)
+        question = cases[0].question
+        workers = f"{n_workers} worker{'s' * (n_workers > 1)}"
+        surroundings = surroundings_text(question.link_mbit, faults)
+        output.print_line(f"{workload} · {workers} · batch {question.batch_size} · links {surroundings}")
+        _show_cases(cases)
         output.print_line()
     if any(p.extrapolated for p in ordered):
         beyond = sorted({name for p in ordered for name in p.extrapolated})
         output.print_line(f"* beyond what was measured: {', '.join(beyond)}")
-    for line in predicted.crossings():
+    for line in predicted.fastest():
         output.print_line(line)
     for note in predicted.notes:
         output.print_line(f"note: {note}")
+    costs = predicted.probe
     output.print_line(
-        f"probe: {predicted.probe_path}, fitted to {predicted.probe.n_steps} steps of two workers"
+        f"probe: {predicted.probe_path}, fitted to {costs.n_steps} steps of {costs.most_workers} workers"
     )
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.0f} %"
+def _show_cases(cases: list[Prediction]) -> None:
+    from reports.quantities import byte_count, digits, seconds
+
+    has_price = any(p.cost_per_million_examples is not None for p in cases)
+    output.table(
+        [
+            *("strategy", "ex/s", "eff.", "step, 95 %", "sent", "memory", "limited by"),
+            *["cost/M"] * has_price,
+        ],
+        [
+            [
+                str(p.strategy),
+                f"{p.examples_per_s:,.0f}",
+                f"{100 * p.efficiency:.0f} %",
+                f"{seconds(p.step_s)} ±{100 * (p.high_s / p.step_s - 1):.0f} %",
+                byte_count(p.payload_bytes),
+                byte_count(p.memory_bytes),
+                p.limited_by + (" *" if p.extrapolated else ""),
+                *([digits(p.cost_per_million_examples or 0.0)] if has_price else []),
+            ]
+            for p in cases
+        ],
+    )

@@ -16,9 +16,11 @@ from harness.experiment.model import Experiment
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.pipeline import RunOutcome, Written
 from harness.planned_target import Planned, Verified
+from harness.prediction.predictions import Predicted
 from harness.prediction.slices import SliceCost
 from harness.requests import (
     PlanRequest,
+    PredictRequest,
     RunOptions,
     TransformRequest,
     TuneRequest,
@@ -137,6 +139,7 @@ class Pipeline(ModuleType):
         self.verified = verified()
         self.collectives = CollectiveBytes(all_reduce_bytes=3e9, reduce_scatter_bytes=0, all_gather_bytes=0)
         self.collective_s: Mapping[Op, float] = {"sum": 0.035}
+        self.predicted: Predicted | None = None
         self.outcome = RunOutcome(run_dir=Path("runs/x"), report=WRITTEN, n_ok=3)
 
     def _note(self, *values: Any) -> None:
@@ -156,6 +159,11 @@ class Pipeline(ModuleType):
     def tune(self, request: TuneRequest) -> Tuned:
         self._note(request)
         return TUNED
+
+    def predict(self, request: PredictRequest) -> Predicted:
+        self._note(request)
+        assert self.predicted is not None
+        return self.predicted
 
     def plan(self, request: PlanRequest) -> Planned:
         self._note(request)

@@ -8,9 +8,12 @@ from planned_steps import BATCH, STEP, USUAL, profile
 
 from harness.errors import UsageError
 from harness.experiment.references import parse_strategy
-from harness.prediction.observations import ProfiledWorkload, batch_of
-from harness.prediction.predictions import Predicted, Question, predict
+from harness.prediction.conditions import conditions
+from harness.prediction.costs import CollectiveCost
+from harness.prediction.observations import ProfiledWorkload
+from harness.prediction.predictions import Predicted, Question, predict, predict_cases
 from harness.prediction.probe import Identity, Probe, read_probe
+from strategies.plan.faults import Fault
 
 WORKLOAD = ProfiledWorkload(
     name="hand-made",
@@ -33,13 +36,26 @@ MACHINE = Identity(
     tensorflow="2.21.0",
 )
 PROBE = Probe(
-    identity=MACHINE, costs=USUAL, spreads={"tcp": 0.1}, most_bytes=1 << 40, n_steps=9, run="probe-1"
+    identity=MACHINE,
+    costs=USUAL,
+    spreads={"tcp": 0.1},
+    most_bytes=1 << 40,
+    most_workers=2,
+    n_steps=9,
+    run="probe-1",
 )
 
 
-def predicted(strategy: str, n_workers: int, link_mbit: float | None = None, probe: Probe = PROBE):
-    question = Question(workers=n_workers, replicas=1, batch_size=BATCH, link_mbit=link_mbit)
+def predicted(strategy: str, n_workers: int, link_mbit: float | None = None, probe: Probe = PROBE, **others):
+    question = Question(workers=n_workers, batch_size=BATCH, link_mbit=link_mbit, **others)
     return predict(WORKLOAD, parse_strategy(strategy, field="strategies"), question, probe)
+
+
+def cases(*settings: str, strategies: str = "[all-reduce]", workers: str = "[2, 8]", probe: Probe = PROBE):
+    """Predictions of an experiment with changes, and their notes."""
+    document = {"name": "made-up", "workloads": [{"name": "hand-made", "units": 3}], "strategies": ["none"]}
+    changes = [f"strategies={strategies}", f"cluster.workers={workers}", *settings]
+    return predict_cases([WORKLOAD], conditions(document, settings=changes, of_run=True), probe)
 
 
 def test_a_profile_lies_on_the_line_through_those_measured() -> None:
@@ -61,17 +77,85 @@ def test_no_profile_is_less_than_nothing() -> None:
     assert steep.profile(2).compute_s > 0
 
 
-def test_a_batch_follows_the_experiments_rule() -> None:
-    assert batch_of(WORKLOAD, {"measure": {"batch": "global"}}, 64) == BATCH
-    assert batch_of(WORKLOAD, {}, 64) == BATCH
-    assert batch_of(WORKLOAD, {"measure": {"batch": "per-replica"}}, 64) == 64 * BATCH
+@pytest.mark.parametrize(
+    ("settings", "batches"),
+    [
+        ([], (BATCH, BATCH)),
+        (["measure.batch=per-replica"], (2 * BATCH, 8 * BATCH)),
+        (["workloads.0.batch_size=64"], (64, 64)),
+        (["workloads.0.batch_size=64", "measure.batch=per-replica"], (128, 512)),
+    ],
+)
+def test_a_batch_follows_the_experiment(settings: list[str], batches: tuple[int, int]) -> None:
+    predictions, _ = cases(*settings)
+    assert tuple(p.question.batch_size for p in predictions) == batches
+
+
+def test_a_workload_without_a_profile_is_refused() -> None:
+    with pytest.raises(UsageError, match="must be profiled, got other, and profiles of hand-made:units=3"):
+        cases("workloads=[other]")
+
+
+def test_every_case_of_the_experiment_is_predicted() -> None:
+    predictions, notes = cases(
+        "cluster.link.rate_mbit=[null, 100]", strategies="[none, single, ps, tf-mirrored]"
+    )
+    questions = {(p.strategy.name, p.question.workers, p.question.link_mbit) for p in predictions}
+    several = {(name, n, rate) for name in ("none", "ps") for n in (2, 8) for rate in (None, 100.0)}
+    assert questions == {("single", 1, None)} | several
+    assert [note.partition(":")[0] for note in notes] == ["tf-mirrored"]
+    assert next(p for p in predictions if p.strategy.name == "single").efficiency == pytest.approx(1.0)
+
+
+def test_a_slow_worker_delays_the_step_of_all_that_wait_for_it() -> None:
+    slow = "faults=[{worker: 1, kind: slow, delay_ms: 200}]"
+    (usual,), _ = cases(workers="2")
+    (late,), _ = cases(slow, workers="2")
+    assert late.step_s - usual.step_s == pytest.approx(0.2, rel=0.1)
+    assert (late.limited_by, late.efficiency > usual.efficiency) == ("computing", True)
+    assert late.to_document()["faults"] == [{"worker": 1, "kind": "slow", "delay_ms": 200.0}]
+    (alone,), _ = cases(slow, workers="2", strategies="[none]")
+    assert alone.question.faults == ()
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Fault(worker=0, kind="dead"), "must be slow workers for predictions, got dead"),
+        (Fault(worker=2, kind="slow", delay_ms=1.0), "must be one of 2 workers, counted from 0, got 2"),
+    ],
+)
+def test_other_faults_are_refused(fault: Fault, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        predicted("all-reduce", 2, faults=(fault,))
+
+
+def test_more_cores_are_for_exchanges_alone() -> None:
+    (usual,), no_notes = cases(workers="2")
+    (wide,), (note,) = cases("cluster.cores_per_worker=4", workers="2")
+    assert no_notes == []
+    assert "several threads are not simulated yet" in note
+    assert WORKLOAD.profile(BATCH // 2).step_s < wide.step_s <= usual.step_s
+    assert wide.extrapolated == ("cores per worker",)
+
+
+def test_examples_cost_the_hours_of_all_workers() -> None:
+    (free,), _ = cases(workers="8")
+    (priced,), _ = cases("cluster.price_per_hour=0.5", workers="8")
+    hours = 8 * priced.step_s / BATCH * 1e6 / 3600
+    assert priced.worker_hours_per_million_examples == pytest.approx(hours)
+    assert priced.cost_per_million_examples == pytest.approx(0.5 * hours)
+    document = free.to_document()
+    assert document["cost_per_million_examples"] is None
+    assert document["worker_hours_per_million_examples"] == pytest.approx(hours)
 
 
 def test_a_prediction_has_an_interval_and_what_it_is_beyond() -> None:
     known, beyond = predicted("all-reduce", 2), predicted("all-reduce", 8)
     assert known.low_s < known.step_s < known.high_s
     assert known.high_s / known.step_s == pytest.approx(2.718281828**0.196, rel=1e-3)
-    assert (known.extrapolated, beyond.extrapolated) == ((), ("examples per worker",))
+    assert (known.extrapolated, beyond.extrapolated) == ((), ("examples per worker", "workers"))
+    assert predicted("none", 8).extrapolated == ("examples per worker",)
     assert known.examples_per_s == pytest.approx(BATCH / known.step_s)
     little = replace(PROBE, most_bytes=1000)
     assert predicted("all-reduce", 2, probe=little).extrapolated == ("bytes of an exchange",)
@@ -109,8 +193,23 @@ def test_a_strategy_that_cannot_be_predicted_is_refused_in_a_line(strategy, n_wo
 
 def test_exchanges_that_were_not_probed_are_refused() -> None:
     narrow = replace(PROBE, costs=replace(USUAL, collectives={}))
-    with pytest.raises(UsageError, match="must have costs of tcp"):
+    with pytest.raises(UsageError, match="must have costs of tcp") as refusal:
         predicted("all-reduce", 2, probe=narrow)
+    assert """--set 'strategies=[none, "all-reduce"]' --out FILE""" in refusal.value.message
+
+
+@pytest.mark.parametrize(
+    ("device", "strategy", "transport"),
+    [("gpu", "all-reduce", "nccl"), ("tpu-emulated", "tpu-replicate", "cores")],
+)
+def test_every_transport_with_costs_is_simulated(device: str, strategy: str, transport: str) -> None:
+    # Rows of tables are gathered by TensorFlow's collectives on GPUs, too.
+    costs = replace(USUAL, collectives={**USUAL.collectives, transport: CollectiveCost()})
+    probe = replace(PROBE, identity=replace(MACHINE, device=device), costs=costs)
+    known = predicted(strategy, 2, probe=probe)
+    slower = replace(probe, costs=costs.with_values({f"{transport}.sum_s": 1e-7}))
+    assert predicted(strategy, 2, probe=slower).step_s > known.step_s > predicted("none", 2).step_s
+    assert predicted(strategy, 2, link_mbit=10.0, probe=probe).limited_by == "link"
 
 
 def test_a_probe_is_read_as_written(tmp_path: Path) -> None:
@@ -140,6 +239,9 @@ def test_another_machine_differs_in_name_and_facts() -> None:
 
 
 def test_the_fastest_strategy_is_listed_by_number_of_workers() -> None:
+    alone = predict(
+        WORKLOAD, parse_strategy("single", field=""), Question(workers=1, batch_size=BATCH), PROBE
+    )
     predictions = [
         replace(predicted("none", 2), step_s=0.1),
         replace(predicted("ps", 2), step_s=1.0),
@@ -147,20 +249,23 @@ def test_the_fastest_strategy_is_listed_by_number_of_workers() -> None:
         replace(predicted("ps", 8), step_s=3.0),
         replace(predicted("all-reduce", 8), step_s=2.0),
         replace(predicted("ps", 64), step_s=9.0),
-        replace(predicted("all-reduce", 64), step_s=2.0),
+        replace(predicted("all-reduce", 64), step_s=6.0),
+        replace(alone, step_s=5.0),
     ]
     answer = Predicted(
-        predictions=tuple(predictions),
-        workloads={WORKLOAD.title: WORKLOAD},
+        predictions=predictions,
         probe=PROBE,
         probe_path=Path("probe.json"),
         run_dir=Path("runs/mine"),
+        changes=("measure.batch=global",),
     )
-    assert list(answer.crossings()) == [
-        "fastest, hand-made:units=3 without a limit: ps from 2 workers, then all-reduce from 8 workers"
-    ]
-    assert answer.efficiency(predictions[1]) == pytest.approx(0.022 + 0.002 + 0.002)
+    (line,) = answer.fastest()
+    assert line == (
+        "fastest, hand-made:units=3 without a limit: ps from 2 workers, then all-reduce from 8 workers, then "
+        "single from 64 workers"
+    )
     document = answer.to_document()
+    assert document["changes"] == ["measure.batch=global"]
     assert [case["strategy"] for case in document["cases"]] == [p.strategy.name for p in predictions]
     assert {"workload", "workers", "replicas", "link_mbit", "step_s", "interval", "examples_per_s"} <= set(
         document["cases"][0]

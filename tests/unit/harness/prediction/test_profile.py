@@ -87,5 +87,5 @@ def test_a_stored_profile_is_read_as_written() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"step": {}, "profile": 1}'])
 def test_other_files_are_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match="validation error"):
+    with pytest.raises(ValueError, match=r"invalid JSON|field required"):
         StoredProfile.from_document(data)

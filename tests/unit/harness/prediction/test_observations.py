@@ -1,0 +1,164 @@
+"""Profiles and observations of stored runs, and probes made from them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from planned_steps import STEP, profile
+
+from harness.errors import UsageError
+from harness.prediction.observations import observations, profiled_workloads
+from harness.prediction.probe import identity_of, probe_of
+from harness.prediction.profile import StoredProfile
+from harness.records.conditions import Machine, Method
+from harness.records.outcome import Failure, StepSeconds
+from harness.records.record import Record
+from harness.records.stored_run import StoredRun
+
+METHOD = Method(
+    seed=0, steps=10, warmup_rule="auto", interleave=True, batch_rule="global", cores_per_worker=1
+)
+EXAMPLES = 4096
+
+
+def record(strategy: str = "none", *, workers: int = 2, step_s: float = 0.010, **changes: object) -> Record:
+    usual = Record(
+        run="run-1",
+        case=f"{strategy}-{workers}",
+        repeat=0,
+        order=0,
+        workload="hand-made",
+        strategy=strategy,
+        strategy_class="exact",
+        control=strategy == "none",
+        provider="local",
+        device="cpu",
+        workers=workers,
+        replicas=1,
+        status="ok",
+        batch_size=EXAMPLES * workers,
+        step_s=StepSeconds(n=10, mean=step_s, p50=step_s, p90=step_s, p99=step_s),
+        cpu_s_per_step=(0.8 * step_s,) * workers,
+        machine=Machine(cpu_model="A processor", n_cores=2),
+        method=METHOD,
+    )
+    return replace(usual, **changes)
+
+
+def stored(folder: Path, *records: Record, changes: dict[str, object] | None = None) -> StoredRun:
+    """A run whose cases without exchanges have a profile, with changed times."""
+    for item in records:
+        if item.strategy == "none":
+            document = StoredProfile(step=STEP, profile=profile(examples=EXAMPLES)).to_document()
+            document["profile"] |= changes or {}
+            place = folder / "cases" / item.case / str(item.repeat)
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "profile.json").write_text(json.dumps(document))
+    return StoredRun(
+        path=folder,
+        run="run-1",
+        spec_hash="",
+        created_utc="",
+        experiment={},
+        environment={},
+        records=records,
+        n_superseded=0,
+        torn=False,
+        damaged=(),
+    )
+
+
+def durations(run: StoredRun) -> Sequence[float]:
+    return [own.profiles[EXAMPLES].step_s for own in profiled_workloads(run)]
+
+
+def test_a_profile_is_scaled_to_the_processor_time_of_untraced_steps(tmp_path: Path) -> None:
+    (workload,) = profiled_workloads(stored(tmp_path, record()))
+    assert workload.profiles[EXAMPLES].step_s == pytest.approx(0.008)
+    assert workload.waiting_s(EXAMPLES) == pytest.approx(0.002)
+    assert (workload.title, workload.batch_size) == ("hand-made", 2 * EXAMPLES)
+
+
+def test_repeats_are_averaged(tmp_path: Path) -> None:
+    run = stored(tmp_path, record(), record(repeat=1, step_s=0.020))
+    assert durations(run) == pytest.approx([0.012])
+
+
+def test_of_as_many_examples_the_most_workers_count(tmp_path: Path) -> None:
+    assert durations(stored(tmp_path, record(workers=1, step_s=1.0), record())) == pytest.approx([0.008])
+
+
+def test_other_precisions_compilers_and_parameters_are_other_steps(tmp_path: Path) -> None:
+    others = (
+        record(case="a", method=replace(METHOD, precision="bfloat16")),
+        record(case="b", method=replace(METHOD, xla=True)),
+        record(case="c", workload_params={"units": 3}),
+    )
+    titles = [workload.title for workload in profiled_workloads(stored(tmp_path, record(), *others))]
+    assert titles == ["hand-made", "hand-made bfloat16", "hand-made XLA", "hand-made:units=3"]
+
+
+def test_batch_sizes_are_one_workload_with_its_requested_batch(tmp_path: Path) -> None:
+    small = record(workers=1, case="small", workload_params={"batch_size": EXAMPLES})
+    (workload,) = profiled_workloads(stored(tmp_path, small, record()))
+    assert (workload.batch_size, workload.params) == (2 * EXAMPLES, {})
+    per_replica = record(method=replace(METHOD, batch_rule="per-replica"))
+    (workload,) = profiled_workloads(stored(tmp_path, per_replica))
+    assert workload.batch_size == EXAMPLES
+
+
+def test_faulty_and_failed_cases_have_no_profile(tmp_path: Path) -> None:
+    slow = record(method=replace(METHOD, faults=("worker 1: slow",)))
+    with pytest.raises(UsageError, match="must have a profile of a step, got none"):
+        profiled_workloads(stored(tmp_path, slow, record(status="failed"), record(replicas=2)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"compute_s": 0.0}, {"compute_s": -1.0}, {"update_s": float("nan")}, {"examples": 0}, {"variables": 3}],
+)
+def test_a_profile_with_times_that_no_step_has_is_damaged(tmp_path: Path, changes: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="must be as it was written") as refusal:
+        profiled_workloads(stored(tmp_path, record(), changes=changes))
+    assert "\n" not in refusal.value.message
+
+
+def test_a_run_is_of_one_machine(tmp_path: Path) -> None:
+    other = record(case="other", machine=Machine(cpu_model="Another", n_cores=2))
+    assert identity_of(stored(tmp_path, record())).cpu_model == "A processor"
+    with pytest.raises(UsageError, match="workers of one kind, got cpu model Another instead of A processor"):
+        identity_of(stored(tmp_path, record(), other))
+
+
+def test_only_correct_steps_with_exchanges_are_observed(tmp_path: Path) -> None:
+    failed = record("ps", status="failed", error=Failure(type="crash", message="It fell.", stage="steps"))
+    run = stored(tmp_path, record(), record("all-reduce", step_s=0.015), failed)
+    (observed,) = observations(run, profiled_workloads(run))
+    assert (observed.family, observed.step_s, observed.cpu_s) == ("tcp", 0.015, (0.012, 0.012))
+
+
+def test_on_gpus_a_step_takes_its_duration(tmp_path: Path) -> None:
+    """A probe of GPUs has costs of NCCL: its kernels are work of the GPU, not of the host's processor."""
+    run = stored(tmp_path, record(device="gpu"), record("all-reduce", device="gpu", step_s=0.015))
+    (observed,) = observations(run, profiled_workloads(run))
+    assert "nccl" in {flow.transport for flow in observed.planned.flows}
+    assert observed.cpu_s == (0.015, 0.015)
+
+
+def test_a_probe_is_fitted_to_what_was_measured(tmp_path: Path) -> None:
+    steps = [record("all-reduce", case=f"step {n}", step_s=0.012 + n * 1e-4) for n in range(4)]
+    probe = probe_of(stored(tmp_path, record(), *steps))
+    assert (probe.n_steps, probe.most_workers, set(probe.costs.collectives)) == (4, 2, {"tcp"})
+
+
+def test_a_probe_with_few_good_cases_is_refused_with_the_reason(tmp_path: Path) -> None:
+    failed = [
+        record(
+            "ps", case=f"step {n}", status="failed", error=Failure(type="x", message="It fell.", stage="s")
+        )
+        for n in range(3)
+    ]
+    with pytest.raises(UsageError, match="got 1 steps, and 3 of 5 cases failed; the first of them: It fell"):
+        probe_of(stored(tmp_path, record(), record("all-reduce"), *failed))
