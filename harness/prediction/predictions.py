@@ -209,12 +209,13 @@ def predict(
     probe.require(planned.flows, strategy)
     examples = max(planned.profiles)
     alone_s = planned.profiles[examples].step_s
-    slowdowns = _slowdowns(question, alone_s)
+    waits_s = _waits_s(question)
+    slow_s = max(waits_s, default=0.0)
     rate, cores = question.link_mbit, question.cores or probe.identity.cores
     machines = Machines(
         cores=cores,
         link_bytes_per_s=None if rate is None else rate * BYTES_PER_MBIT,
-        slowdowns=slowdowns,
+        waits_s=waits_s,
     )
     simulated = simulate_step(planned, probe.costs, machines)
     waiting_s = workload.waiting_s(examples)
@@ -236,11 +237,11 @@ def predict(
         step_s=step_s,
         low_s=step_s / factor,
         high_s=step_s * factor,
-        efficiency=(alone_s * max(slowdowns, default=1.0) + waiting_s) / step_s,
+        efficiency=(alone_s + slow_s + waiting_s) / step_s,
         payload_bytes=plan.payload_bytes_per_step,
         busiest_bytes=0 if busiest is None else busiest.busiest_bytes,
         memory_bytes=plan.worker_bytes + max(plan.server_bytes, default=0),
-        limited_by=_limit(planned, simulated, machines, step_s),
+        limited_by=_limit(planned, simulated, slow_s, step_s),
         extrapolated=(
             *(name for name, is_beyond in beyond.items() if is_beyond),
             *probe.beyond(planned.flows, question.workers),
@@ -278,11 +279,9 @@ def _global_batch(ref: WorkloadRef, workload: ProfiledWorkload, spec: Experiment
     return batch_size * n_workers if spec.measure.batch == "per-replica" else batch_size
 
 
-def _slowdowns(question: Question, alone_s: float) -> Sequence[float]:
-    """Factor on the computation of each worker, which includes a slow worker's wait; empty if all are alike.
+def _waits_s(question: Question) -> Sequence[float]:
+    """Time that each worker waits before its step; empty if none is slow.
 
-    Args:
-        alone_s: duration of a step without exchanges.
     Raises:
         UsageError: a fault is no slow worker, or its worker is not there.
     """
@@ -300,7 +299,7 @@ def _slowdowns(question: Question, alone_s: float) -> Sequence[float]:
                 field="faults",
             )
         delays_s[fault.worker] += fault.delay_ms / 1000
-    return [1.0 + delay_s / alone_s for delay_s in delays_s] if any(delays_s) else ()
+    return delays_s if any(delays_s) else ()
 
 
 def _require_simulated(strategy: StrategyRef, planned: PlannedStep) -> None:
@@ -325,22 +324,22 @@ def _require_simulated(strategy: StrategyRef, planned: PlannedStep) -> None:
         )
 
 
-def _limit(planned: PlannedStep, simulated: SimulatedStep, machines: Machines, step_s: float) -> Limit:
-    """Cause of most of a step's duration."""
+def _limit(planned: PlannedStep, simulated: SimulatedStep, slow_s: float, step_s: float) -> Limit:
+    """Cause of most of a step's duration.
+
+    Args:
+        slow_s: wait of the slowest worker, which counts as computing.
+    """
     busy_s = simulated.busy_s
     served = {task for task, n_bytes in enumerate(planned.plan.server_bytes) if n_bytes}
-    alone_s = max(profile.step_s for profile in planned.profiles.values())
-    computing_s = {
-        number: alone_s * (machines.slowdowns[tasks[0]] if machines.slowdowns else 1.0)
-        for number, tasks in simulated.members.items()
-    }
+    computing_s = max(profile.step_s for profile in planned.profiles.values())
 
     def exchanging_s(*, servers: bool) -> float:
         numbers = [n for n, tasks in simulated.members.items() if bool(served & set(tasks)) is servers]
-        return max((busy_s.get(core(n), 0.0) - computing_s[n] for n in numbers), default=0.0)
+        return max((busy_s.get(core(n), 0.0) - computing_s for n in numbers), default=0.0)
 
     seconds: dict[Limit, float] = {
-        "computing": max(computing_s.values()),
+        "computing": computing_s + slow_s,
         "link": max(busy_s.get(way(n), 0.0) for n in simulated.members for way in (link_out, link_in)),
         "server": exchanging_s(servers=True),
         "exchanges": exchanging_s(servers=False),

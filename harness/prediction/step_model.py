@@ -36,12 +36,12 @@ class Machines:
     Attributes:
         cores: cores of each worker.
         link_bytes_per_s: rate of each worker's link in one direction; None without a limit.
-        slowdowns: factor on the computation of each worker; empty if all are alike.
+        waits_s: time that each worker waits before its step; empty if none waits.
     """
 
     cores: float = 1.0
     link_bytes_per_s: float | None = None
-    slowdowns: Sequence[float] = ()
+    waits_s: Sequence[float] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,7 +184,7 @@ class _StepModel:
         self._planned = planned
         self._costs = costs
         self._topology = topology_of(planned.plan)
-        self._slowdowns = machines.slowdowns
+        self._waits_s = machines.waits_s or (0.0,) * self._topology.n_tasks
         self._variable_of = {
             parts.name: node.variable for node in planned.plan.nodes for parts in alike_parts(node)
         }
@@ -227,9 +227,7 @@ class _StepModel:
     def _classes(self) -> list[list[int]]:
         """Classes of tasks that compute, serve and send alike."""
         n_tasks = self._topology.n_tasks
-        columns = [np.array(self._topology.kinds().of_task)]
-        if self._slowdowns:
-            columns.append(np.array(self._slowdowns))
+        columns = [np.array(self._topology.kinds().of_task), np.array(self._waits_s)]
         for flow in self._planned.flows:
             columns += [np.round(flow.links.sent()), np.round(flow.links.received())]
             if isinstance(flow.links, ServerLinks):
@@ -240,7 +238,7 @@ class _StepModel:
         return list(members.values())
 
     def _most_important(self, classes: list[list[int]]) -> list[list[int]]:
-        """The class of worker 0, the largest one, and the busiest."""
+        """The class of worker 0, the largest one, that with the longest wait, and the busiest."""
         if len(classes) <= _MOST_CLASSES:
             return classes
         ends = [flow.links.sent() + flow.links.received() for flow in self._planned.flows]
@@ -248,7 +246,8 @@ class _StepModel:
         largest = max(classes, key=len)
         busiest = sorted(classes, key=lambda tasks: float(n_bytes[tasks[0]]), reverse=True)
         first = next(tasks for tasks in classes if 0 in tasks)
-        by_importance = {tasks[0]: tasks for tasks in (largest, first, *busiest)}
+        slowest = max(classes, key=lambda tasks: self._waits_s[tasks[0]])
+        by_importance = {tasks[0]: tasks for tasks in (largest, first, slowest, *busiest)}
         return sorted(list(by_importance.values())[:_MOST_CLASSES])
 
     def _with_all_tasks(self) -> dict[int, list[int]]:
@@ -265,8 +264,7 @@ class _StepModel:
 
     def _profile(self, task: int) -> StepProfile:
         examples = sum(replica.examples for replica in self._topology.local_replicas(task))
-        profile = self._planned.profiles[examples]
-        return profile.scaled_to(profile.step_s * self._slowdowns[task]) if self._slowdowns else profile
+        return self._planned.profiles[examples]
 
     def _variables(self, flow: Flow) -> set[str]:
         return {self._variable_of.get(name, name) for name in flow.variables}
@@ -335,7 +333,7 @@ class _StepModel:
         return name
 
     def _begin(self, *, served: bool) -> dict[int, list[str]]:
-        """Work of a step that its exchanges cause once: sessions with servers, and variables in parts."""
+        """Waits before a step, and work that its exchanges cause once: sessions, and variables in parts."""
         transports = {flow.transport for flow in self._planned.flows} - {"grpc"}
         seconds = sum(self._costs.collectives[name].step_s for name in transports)
         seconds += self._costs.servers.step_s if served else 0.0
@@ -345,12 +343,16 @@ class _StepModel:
                 n_parts, cut = len(node.partition.sizes), self._costs.cut
                 dense_s = n_parts * cut.variable_s + node.bytes * cut.value_s
                 seconds += n_parts * self._costs.cut_table_s if node.sparse else dense_s
-        if not seconds:
-            return {number: [] for number in self.members}
-        return {
-            number: [self._add(f"begin {number}", cpu={number: seconds}, lane=number)]
-            for number in self.members
-        }
+        begun: dict[int, list[str]] = {number: [] for number in self.members}
+        for number, task in self._first.items():
+            if self._waits_s[task]:
+                begun[number] = [self._add(f"wait {number}", least_s=self._waits_s[task])]
+            if seconds:
+                after = begun[number]
+                begun[number] = [
+                    self._add(f"begin {number}", cpu={number: seconds}, lane=number, after=after)
+                ]
+        return begun
 
     def _compute(self, exchanges: Sequence[_Exchange], cuts: _Cuts, begun: _PerClass) -> dict[int, list[str]]:
         """Forward and backward computation in parts, which wait for the values that they use."""

@@ -118,6 +118,15 @@ def test_a_slow_worker_delays_the_step_of_all_that_wait_for_it() -> None:
     assert alone.question.faults == ()
 
 
+@pytest.mark.parametrize("strategy", ["all-reduce", "sharded-ps", "partitioned-ps", "fully-sharded"])
+def test_one_slow_worker_of_many_counts(strategy: str) -> None:
+    """It is simulated even if others have more to send."""
+    slow = Fault(worker=60, kind="slow", delay_ms=500.0)
+    late_s, usual_s = predicted(strategy, 64, faults=(slow,)).step_s, predicted(strategy, 64).step_s
+    # A server has less to do at a time if one worker comes late.
+    assert 0.5 < late_s < usual_s + 0.5 + 1e-9
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
