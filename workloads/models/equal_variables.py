@@ -58,7 +58,9 @@ class EqualVariables:
         def loss(batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
             numbers, ids = batch
             total = tf.add_n([tf.reduce_sum(tf.square(matrix.value)) for matrix in matrices])
-            looked_up = [tf.reduce_sum(look_up(table, ids), axis=[1, 2]) for table in tables]
+            looked_up = [
+                tf.reduce_sum(look_up(table, ids[:, k]), axis=[1, 2]) for k, table in enumerate(tables)
+            ]
             return (
                 tf.reduce_mean(numbers * tf.add_n([*looked_up, tf.fill(tf.shape(numbers), total)])) * _LEAST
             )
@@ -66,8 +68,11 @@ class EqualVariables:
         return self.training.step(loss, [*matrices, *tables])
 
     def dataset(self, seed: int) -> "tf.data.Dataset":
-        """Return (number [] float32, ids [lookups] int32), endless, in a new order each epoch."""
+        """Return (number [] float32, ids [tables, lookups] int32), endless, in a new order each epoch.
+
+        Each table has its own ids: TensorFlow would send those of all tables once.
+        """
         rng = np.random.default_rng(_DATA_SEED)
         numbers = rng.normal(size=_EXAMPLES).astype(np.float32)
-        ids = rng.integers(self.rows, size=(_EXAMPLES, self.lookups)).astype(np.int32)
+        ids = rng.integers(self.rows, size=(_EXAMPLES, max(self.tables, 1), self.lookups)).astype(np.int32)
         return endless(numbers, ids, seed=seed)
