@@ -22,7 +22,7 @@ class CollectiveCost:
             table whose rows it has.
         round_s: time between a member's data and the next member's.
         sum_s, scatter_s, gather_s: processor time per byte that a member sends. rows_s: the same for rows of
-            sparse gradients.
+            sparse gradients. row_s: processor time for each row that a member gives or gets.
     """
 
     step_s: float = 1e-4
@@ -34,6 +34,7 @@ class CollectiveCost:
     scatter_s: float = 5e-10
     gather_s: float = 5e-10
     rows_s: float = 5e-10
+    row_s: float = 1e-7
 
     def byte_s(self, op: Op) -> float:
         """Processor time per byte of dense values that a member sends."""
@@ -48,11 +49,11 @@ class ServerCost:
         step_s: processor time of a step with any server, for each worker.
         request_s: time after which a request waits for the threads of the server.
         message_s: time of the server's thread for a message. client_s: processor time of the worker for it.
-        variable_s: time for each variable that a message packs, at both ends. table_s: processor time of a
-            worker for each exchange of rows.
+        variable_s: time for each variable that a message packs, at both ends.
+        table_s: time in which a worker combines the rows of a gradient, and a server adds them.
+        row_s: time for each of these rows, and for each that a server looks up.
         latency_s: time between the first byte sent and received.
-        pull_server_s, pull_client_s, push_server_s, push_client_s: processor time per byte, of both ends.
-        rows_s: time of the server's thread per byte of rows that it looks up.
+        send_s, receive_s: processor time per byte, of its sender and of its receiver.
         add_s: time of the server's thread per byte of a gradient that it adds.
         update_s: time of the server's thread for each variable that it updates, besides the update itself.
         token_s: time of the first server's thread for each worker that waits for the update.
@@ -64,12 +65,10 @@ class ServerCost:
     client_s: float = 3e-5
     variable_s: float = 1e-5
     table_s: float = 5e-5
+    row_s: float = 1e-7
     latency_s: float = 3e-5
-    pull_server_s: float = 3e-10
-    pull_client_s: float = 3e-10
-    push_server_s: float = 3e-10
-    push_client_s: float = 3e-10
-    rows_s: float = 3e-10
+    send_s: float = 5e-10
+    receive_s: float = 5e-10
     add_s: float = 3e-10
     update_s: float = 1e-5
     token_s: float = 5e-5

@@ -24,7 +24,7 @@ _LATENCIES = ("round_s", "request_s", "latency_s")
 _CPU_SCALE = 0.05
 _STEP_SCALE = 0.1
 """Relative errors of processor times and of steps beyond which an observation counts less (soft L1)."""
-_TOWARDS_START = 0.02
+_TOWARDS_START = 0.005
 """Weight of the first guess of a latency, which decides where no observation does."""
 _MAD_TO_SD = 1.4826
 
@@ -112,8 +112,7 @@ def _processor_costs(
     matrix, share = np.concatenate(rows), np.concatenate(wanted)
 
     def errors(factors: _Vector) -> _Vector:
-        error: _Vector = matrix @ factors - share
-        return error
+        return np.concatenate([matrix @ factors - share, _TOWARDS_START * (factors - 1.0)])
 
     result = least_squares(
         errors,

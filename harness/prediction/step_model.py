@@ -20,6 +20,7 @@ from strategies.plan.exchanges.collectives import SWAPPED_BYTES
 from strategies.plan.exchanges.flow import Flow
 from strategies.plan.links import Links, ServerLinks
 from strategies.plan.partitions import alike_parts
+from strategies.plan.payload import ID_BYTES, row_bytes
 from strategies.plan.schema import Plan, StepSummary
 from strategies.planner import topology_of
 
@@ -188,7 +189,8 @@ class _StepModel:
         self._variable_of = {
             parts.name: node.variable for node in planned.plan.nodes for parts in alike_parts(node)
         }
-        self._sparse = {v.name for v in planned.step.variables if v.sparse}
+        tables = {v.name for v in planned.step.variables if v.sparse}
+        self._row_bytes = {n.variable: row_bytes(n) for n in planned.plan.nodes if n.variable in tables}
         self._alike = dict(enumerate(self._most_important(self._classes())))
         self.members = self._with_all_tasks()
         self._first = {number: tasks[0] for number, tasks in self._alike.items()}
@@ -197,10 +199,11 @@ class _StepModel:
         self._activities: list[Activity] = []
         self._last: dict[object, str] = {}
         self._pairs_of: dict[int, list[_Pair]] = {}
+        self._ids: dict[tuple[str, int, int | None], str] = {}
 
     def activities(self, *, with_periodic: bool = True) -> Sequence[Activity]:
         """Activities of a step with, or without, the exchanges that happen every few steps."""
-        self._activities, self._last, self._pairs_of = [], {}, {}
+        self._activities, self._last, self._pairs_of, self._ids = [], {}, {}, {}
         flows = [flow for flow in self._planned.flows if with_periodic or flow.period == 1]
         exchanges = [_Exchange(number, flow) for number, flow in enumerate(flows)]
         served = any(e.is_served for e in exchanges)
@@ -269,10 +272,15 @@ class _StepModel:
     def _variables(self, flow: Flow) -> set[str]:
         return {self._variable_of.get(name, name) for name in flow.variables}
 
-    def _has_rows(self, flow: Flow) -> bool:
-        """True if its values are rows of tables."""
-        is_dense_sum = flow.op in ("sum", "scatter") or flow.values == "new values"
-        return not is_dense_sum and bool(self._variables(flow) & self._sparse)
+    def _bytes_per_row(self, flow: Flow) -> float | None:
+        """Mean bytes of a row, with its id where that is sent too; None if values are not rows of tables."""
+        crosses_whole = flow.op in ("sum", "scatter") or (
+            flow.transport != "grpc" and flow.values != "gradients"
+        )
+        sizes = [self._row_bytes[name] for name in self._variables(flow) if name in self._row_bytes]
+        if crosses_whole or not sizes:
+            return None
+        return sum(sizes) / len(sizes) + (0 if flow.op == "pull" else ID_BYTES)
 
     def _update_shares(self) -> dict[int, dict[str, float]]:
         """Class → variable → part of its update that a task of the class runs."""
@@ -427,31 +435,52 @@ class _StepModel:
         if not e.is_served:
             return self._collective(e, after, ends)
         if e.flow.values == "ids":
-            return {}  # they are sent with the request for their rows
+            return self._send_ids(e, after)
         return self._pulls(e, after) if e.flow.op == "pull" else self._pushes(e, after)
+
+    def _request(self, worker: int, after: _PerClass) -> str:
+        """Request of a worker for the values of a step, which all leave together."""
+        name = f"ask {worker}"
+        if name not in self._last:
+            self._last[name] = self._add(name, least_s=self._costs.servers.request_s, after=after[worker])
+        return name
+
+    def _send_ids(self, e: _Exchange, after: _PerClass) -> dict[int, list[str]]:
+        """Ids that servers must have before they look up rows."""
+        cost = self._costs.servers
+        for pair in self._pairs(e):
+            sent = self._add(
+                f"{e} {pair.worker}→{pair.server}",
+                cpu={pair.worker: e.flow.n_messages * e.flow.n_rounds * cost.client_s * pair.n_servers},
+                least_s=cost.latency_s,
+                after=[self._request(pair.worker, after)],
+                out={pair.worker: pair.n_bytes * pair.n_servers},
+                into={pair.server: pair.n_bytes * pair.n_workers},
+            )
+            self._ids |= {(name, pair.worker, pair.server): sent for name in e.flow.variables}
+        return {}
 
     def _pulls(self, e: _Exchange, after: _PerClass) -> dict[int, list[str]]:
         cost, flow = self._costs.servers, e.flow
-        rows = self._has_rows(flow)
-        message_s = flow.n_messages * flow.n_rounds * cost.message_s + len(flow.variables) * cost.variable_s
+        bytes_per_row = self._bytes_per_row(flow)
+        n_messages = flow.n_messages * flow.n_rounds
+        message_s = n_messages * cost.message_s + len(flow.variables) * cost.variable_s
         for pair in self._pairs(e):
             names = f"{pair.worker}→{pair.server}"
-            request = f"ask {pair.worker}"
-            if request not in self._last:
-                # All requests of a step leave together.
-                self._last[request] = self._add(request, least_s=cost.request_s, after=after[pair.worker])
-            read_s = message_s + (pair.n_bytes * cost.rows_s if rows else 0.0)
+            request = self._request(pair.worker, after)
+            ids = (self._ids.get((name, pair.worker, pair.server)) for name in flow.variables)
+            read_s = message_s + (cost.row_s * pair.n_bytes / bytes_per_row if bytes_per_row else 0.0)
             read = self._add(
                 f"{e} read {names}",
                 cpu={pair.server: read_s * pair.n_workers},
                 lane=pair.server,
-                after=[request],
+                after=[sent for sent in ids if sent is not None] or [request],
             )
-            received_s = pair.n_bytes * cost.pull_client_s + cost.client_s + (cost.table_s if rows else 0.0)
+            received_s = pair.n_bytes * cost.receive_s + n_messages * cost.client_s
             self._add(
                 f"{e} {pair.server}→{pair.worker}",
                 cpu=_both(
-                    (pair.server, pair.n_bytes * cost.pull_server_s * pair.n_workers),
+                    (pair.server, pair.n_bytes * cost.send_s * pair.n_workers),
                     (pair.worker, received_s * pair.n_servers),
                 ),
                 least_s=cost.latency_s,
@@ -465,9 +494,15 @@ class _StepModel:
         """Gradients that workers send to servers, and servers add up."""
         cost, flow = self._costs.servers, e.flow
         assert isinstance(flow.links, ServerLinks)
-        own_s = flow.value_bytes / len(flow.links.servers) * cost.add_s
-        message_s = flow.n_messages * flow.n_rounds * cost.message_s + len(flow.variables) * cost.variable_s
-        encoded = {number: self._encoded(e, number, after[number]) for number in self.members}
+        n_messages = flow.n_messages * flow.n_rounds
+        message_s = n_messages * cost.message_s + len(flow.variables) * cost.variable_s
+        bytes_per_row = self._bytes_per_row(flow)
+        add_s, table_s = cost.add_s, 0.0
+        if bytes_per_row is not None:
+            add_s, table_s = add_s + cost.row_s / bytes_per_row, cost.table_s
+        own_s = table_s + flow.value_bytes / len(flow.links.servers) * add_s
+        combined_s = 0.0 if bytes_per_row is None else table_s + flow.value_bytes * cost.row_s / bytes_per_row
+        encoded = {number: self._encoded(e, number, after[number], combined_s) for number in self.members}
         added: dict[int, list[str]] = {}
         for pair in self._pairs(e):
             if pair.server is not None and pair.server not in added:
@@ -481,8 +516,8 @@ class _StepModel:
             moved = self._add(
                 f"{e} {pair.worker}→{pair.server}",
                 cpu=_both(
-                    (pair.worker, (pair.n_bytes * cost.push_client_s + cost.client_s) * pair.n_servers),
-                    (pair.server, pair.n_bytes * cost.push_server_s * pair.n_workers),
+                    (pair.worker, (pair.n_bytes * cost.send_s + n_messages * cost.client_s) * pair.n_servers),
+                    (pair.server, pair.n_bytes * cost.receive_s * pair.n_workers),
                 ),
                 least_s=cost.latency_s,
                 after=self._in_turn(
@@ -493,11 +528,11 @@ class _StepModel:
             )
             if pair.server is None:
                 continue
-            add_s = (message_s + pair.n_bytes * cost.add_s) * pair.n_workers
+            added_s = (message_s + table_s + pair.n_bytes * add_s) * pair.n_workers
             added[pair.server].append(
                 self._add(
                     f"{e} add {pair.worker}→{pair.server}",
-                    cpu={pair.server: add_s},
+                    cpu={pair.server: added_s},
                     lane=pair.server,
                     after=[moved],
                 )
@@ -510,25 +545,33 @@ class _StepModel:
         self._last[connection] = name
         return [*after, *([] if before is None else [before])]
 
-    def _encoded(self, e: _Exchange, number: int, after: Sequence[str]) -> Sequence[str]:
-        if e.flow.compressor is None:
+    def _encoded(
+        self, e: _Exchange, number: int, after: Sequence[str], seconds: float = 0.0
+    ) -> Sequence[str]:
+        """Work on values before they are sent: encoding, beside some seconds of another kind."""
+        if e.flow.compressor is not None:
+            codec = self._costs.codecs[e.flow.compressor.name]
+            seconds += len(e.flow.variables) * codec.variable_s + e.flow.value_bytes * codec.value_s
+        if not seconds:
             return after
-        codec = self._costs.codecs[e.flow.compressor.name]
-        seconds = len(e.flow.variables) * codec.variable_s + e.flow.value_bytes * codec.value_s
         return [self._add(f"{e} encode {number}", cpu={number: seconds}, lane=number, after=after)]
 
     def _collective(self, e: _Exchange, after: _PerClass, ends: _PerClass) -> dict[int, list[str]]:
         """An exchange of all members, which hand their values over, and take the result back."""
         flow, cost = e.flow, self._costs.collectives[e.flow.transport]
-        rows = self._has_rows(flow)
-        variable_s = len(flow.variables) * (cost.table_s if rows else cost.variable_s)
-        message_s = cost.message_s * flow.n_messages * flow.n_rounds + variable_s
-        byte_s = cost.rows_s if rows else cost.byte_s(flow.op)
+        bytes_per_row = self._bytes_per_row(flow)
+        if bytes_per_row is None:
+            byte_s, variable_s, rows_s = cost.byte_s(flow.op), cost.variable_s, 0.0
+        else:
+            byte_s, variable_s = cost.rows_s, cost.table_s
+            rows_s = flow.value_bytes / bytes_per_row * cost.row_s
+        give_s = cost.message_s * flow.n_messages * flow.n_rounds + len(flow.variables) * variable_s + rows_s
+        take_s = len(flow.variables) * variable_s + flow.n_members * rows_s
         sent, received = flow.links.sent() * flow.period, flow.links.received() * flow.period
         handed_over = [
             self._add(
                 f"{e} give {number}",
-                cpu={number: message_s},
+                cpu={number: give_s},
                 lane=number,
                 after=self._encoded(e, number, after[number]),
             )
@@ -548,7 +591,7 @@ class _StepModel:
             number: [
                 self._add(
                     f"{e} take {number}",
-                    cpu={number: variable_s},
+                    cpu={number: take_s},
                     lane=number,
                     after=[moved, *ends.get(number, ())],
                 )
@@ -582,13 +625,6 @@ class _StepModel:
         Returns:
             Class → variable → its update.
         """
-        n_replicas = self._topology.n_replicas
-        # The update of a table has the rows of all replicas.
-        n_rows = {
-            node.variable: n_replicas
-            for node in self._planned.plan.nodes
-            if node.sparse and node.synchronizer not in ("none", "average")
-        }
         trained = {name for own in self._shares.values() for name in own}
         updated: dict[int, dict[str, str]] = {}
         for number, profile in self._profiles.items():
@@ -602,7 +638,7 @@ class _StepModel:
                 seconds, left_s = left_s, 0.0
                 for name in names:
                     update_s = profile.variables[name].update_s if name in profile.variables else 0.0
-                    seconds += update_s * self._shares[number][name] * n_rows.get(name, 1)
+                    seconds += update_s * self._shares[number][name]
                     seconds += self._costs.servers.update_s if served and name in arrived[number] else 0.0
                 update = self._add(
                     f"update {number}.{len(own)}", cpu={number: seconds}, lane=number, after=after

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from planned_steps import DENSE, FREE, N_BYTES, STRATEGIES, USUAL, planned, profile
+from planned_steps import DENSE, FREE, N_BYTES, STEP, STRATEGIES, USUAL, planned, profile
 
 from harness.prediction.costs import Costs
 from harness.prediction.step_model import Machines, processor_s, simulate_step
@@ -96,6 +96,29 @@ def test_a_worker_waits_until_the_server_has_computed() -> None:
     assert simulate_step(rings, FREE, Machines()).step_s == pytest.approx(0.1, rel=0.01)
 
 
+def test_a_server_looks_up_rows_once_it_has_their_ids() -> None:
+    """Rows take one message more than whole variables: the ids, to the server."""
+    costs = FREE.with_values({"servers.latency_s": 0.5})
+    with_rows_s, dense_s = (
+        simulate_step(planned("ps", 2, step=step, own=profile(step)), costs, Machines()).step_s
+        for step in (STEP, DENSE)
+    )
+    assert with_rows_s == pytest.approx(dense_s + 0.5, rel=0.01)
+
+
+@pytest.mark.parametrize("strategy", ["ps", "all-reduce", "all-reduce:transport=ring"])
+def test_rows_cost_by_their_number(strategy: str) -> None:
+    """Two workers look up 4,096 rows each."""
+    names = ("servers.row_s", "tcp.row_s", "collectives.row_s")
+    costs = FREE.with_values(dict.fromkeys(names, 1.0))
+    step = planned(strategy, 2)
+    free_s, own_s = processor_s(step, FREE), processor_s(step, costs)
+    n_rows = [own - free for own, free in zip(own_s, free_s, strict=True)]
+    # Each combines its own; the server looks up those of the other, and adds both; a member gets both.
+    expected = [4 * 4096, 4096] if strategy == "ps" else [3 * 4096] * 2
+    assert n_rows == pytest.approx(expected, rel=0.01)
+
+
 def test_all_wait_for_a_slow_worker() -> None:
     step = planned("all-reduce", 3, own=profile(compute_s=0.1, update_s=0.0))
     slow = Machines(waits_s=(0.0, 0.2, 0.0))
@@ -122,7 +145,7 @@ def test_alike_workers_are_simulated_once(strategy: str) -> None:
 
 def test_costs_are_listed_and_replaced_by_name() -> None:
     values = USUAL.flat()
-    assert {"tcp.sum_s", "servers.pull_client_s", "codec bf16.value_s", "assign_s"} <= set(values)
+    assert {"tcp.sum_s", "servers.receive_s", "codec bf16.value_s", "assign_s"} <= set(values)
     changed = {name: 2 * value for name, value in values.items()}
     assert USUAL.with_values(changed).flat() == changed
     assert USUAL.with_values({}) == USUAL
