@@ -175,8 +175,8 @@ def predict_cases(
     notes = list(errors)
     if cores != probe.identity.cores:
         notes.append(
-            f"a step computes as long as on {probe.identity.cores:g} cores per worker, on which it was "
-            f"profiled: with {cores:g}, only exchanges have others, as several threads are not simulated yet"
+            f"with cores_per_worker={cores:g}, computation takes as long as profiled with "
+            f"{probe.identity.cores:g}: several threads are not simulated yet, only exchanges use the cores"
         )
     return predictions, notes
 
