@@ -49,7 +49,7 @@ def compile_tasks(
     """Compile a step for several tasks; leading passes that are equal for all tasks run once."""
     topology = topology_of(plan)
     passes = [passes_of(plan, task) for task in tasks]
-    shared = n_shared(passes[0])
+    shared = n_shared(plan, passes[0])
     begun = run_passes(passes[0][:shared], step, topology, check=check)
     compiled = []
     for task, own in zip(tasks, passes, strict=True):

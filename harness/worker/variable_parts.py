@@ -28,7 +28,8 @@ def joined(parts: Pieces) -> Array:
     first, value = parts[0]
     if first is None:
         return value
-    ordered = sorted(((part.index, v) for part, v in parts if part is not None), key=lambda item: item[0])
+    # Workers number the parts that they have each for itself.
+    ordered = sorted(((part.start, v) for part, v in parts if part is not None), key=lambda item: item[0])
     return np.concatenate([v for _, v in ordered], axis=first.axis)
 
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from heapq import heapreplace
+from heapq import heapify, heapreplace
+from typing import TypeAlias
 
 from strategies.builders import all_reduce
-from strategies.builders.partitioned import MIN_BYTES, Cuts, alike_sizes, family, near_equal
+from strategies.builders.partitioned import MIN_BYTES, Cuts, family, near_equal
 from strategies.builders.shared_params import KNOBS
 from strategies.errors import first_few
 from strategies.params import Param, Params
@@ -33,7 +34,7 @@ LONG_PART_SLICES = 32
 def sharded_update(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
     """Give every replica one part of each large variable; smaller variables have one owner each.
 
-    Within a bucket the largest parts are assigned first, each to the replica that owns the fewest bytes
+    Within a bucket the largest of these are assigned first, each to the replica that owns the fewest bytes
     there. Variables that another update reads are updated by all replicas.
     """
     cuts = _cuts(step, topology.n_replicas, int(params[MIN_BYTES.name] or 0))
@@ -45,7 +46,7 @@ def sharded_update(step: StepSummary, topology: Topology, params: Params) -> lis
         node.variable: node.model_copy(update={"transport": "auto"}) if node.transport == "nccl" else node
         for node in all_reduce.bucketed(dense, topology, params)
     }
-    owners, cuts = _by_rank(_owners(step, nodes, cuts, topology.n_replicas), cuts)
+    owners, cuts = _owners(step, nodes, cuts, topology.n_replicas)
     in_parts = family(step, cuts)
     plan_nodes = []
     for v in step.variables:
@@ -115,29 +116,40 @@ def _axis(shape: Sequence[int], axes: Sequence[int], n: int) -> int:
 
 def _owners(
     step: StepSummary, nodes: Mapping[str, PlanNode], cuts: Cuts, n: int
-) -> dict[str, tuple[int, ...]]:
-    """Variable → ranks of the owners of its parts, a single rank for a whole variable."""
+) -> tuple[dict[str, tuple[int, ...]], Cuts]:
+    """Variable → ranks of the owners of its parts, a single rank for a whole variable; and the final cuts.
+
+    Parts belong to all ranks in order. Their longer ones begin at the rank that owns the fewest bytes.
+    """
     # An empty variable would send nothing, and its receiver would wait for ever.
     owned = [v for v in step.variables if v.kind == "trainable" and v.synced and v.apart and v.bytes]
-    pieces = [
-        (v.bytes * size // length, v, n_parts)
-        for v in owned
-        for size, length, n_parts in alike_sizes(v, cuts)
-    ]
     in_all = [0] * n
-    in_bucket: dict[tuple[int | None, str], list[tuple[int, int, int]]] = {}
-    ranks: dict[str, list[int]] = {v.name: [] for v in owned}
-    for size, v, n_parts in sorted(pieces, key=lambda piece: -piece[0]):
-        bucket = nodes[v.name].group, v.dtype
-        if bucket not in in_bucket:
-            in_bucket[bucket] = sorted((0, n_bytes, rank) for rank, n_bytes in enumerate(in_all))
-        loads = in_bucket[bucket]
-        for _ in range(n_parts):
-            bucket_bytes, rank = _least_loaded(loads, in_all)
-            in_all[rank] += size
-            heapreplace(loads, (bucket_bytes + size, in_all[rank], rank))
-            ranks[v.name].append(rank)
-    return {name: tuple(owners) for name, owners in ranks.items()}
+    in_bucket: dict[_Bucket, list[int]] = {}
+    owners: dict[str, tuple[int, ...]] = {}
+    final_cuts = dict(cuts)
+    for v in (v for v in owned if v.name in cuts):
+        axis, sizes = cuts[v.name]
+        rank_bytes = in_bucket.setdefault(_bucket(v, nodes), [0] * n)
+        first = min(range(n), key=lambda rank: (rank_bytes[rank], in_all[rank], rank))
+        by_rank = (*sizes[n - first :], *sizes[: n - first])
+        for rank, size in enumerate(by_rank):
+            n_bytes = v.bytes * size // v.shape[axis]
+            rank_bytes[rank] += n_bytes
+            in_all[rank] += n_bytes
+        owners[v.name] = tuple(range(n))
+        final_cuts[v.name] = (axis, by_rank)
+    heaps: dict[_Bucket, list[tuple[int, int, int]]] = {}
+    for v in sorted((v for v in owned if v.name not in cuts), key=lambda v: -v.bytes):
+        bucket = _bucket(v, nodes)
+        if bucket not in heaps:
+            before = in_bucket.get(bucket, [0] * n)
+            heaps[bucket] = [(n_bytes, in_all[rank], rank) for rank, n_bytes in enumerate(before)]
+            heapify(heaps[bucket])
+        bucket_bytes, rank = _least_loaded(heaps[bucket], in_all)
+        in_all[rank] += v.bytes
+        heapreplace(heaps[bucket], (bucket_bytes + v.bytes, in_all[rank], rank))
+        owners[v.name] = (rank,)
+    return owners, final_cuts
 
 
 def _least_loaded(loads: list[tuple[int, int, int]], in_all: Sequence[int]) -> tuple[int, int]:
@@ -153,12 +165,8 @@ def _least_loaded(loads: list[tuple[int, int, int]], in_all: Sequence[int]) -> t
     return bucket_bytes, rank
 
 
-def _by_rank(owners: Mapping[str, tuple[int, ...]], cuts: Cuts) -> tuple[dict[str, tuple[int, ...]], Cuts]:
-    """Parts in the order of their owners, so that a gather returns them in order."""
-    ordered = {name: tuple(sorted(ranks)) for name, ranks in owners.items()}
-    sizes = {
-        name: tuple(size for _, size in sorted(zip(ranks, cuts[name][1], strict=True)))
-        for name, ranks in owners.items()
-        if name in cuts
-    }
-    return ordered, {name: (axis, sizes.get(name, old)) for name, (axis, old) in cuts.items()}
+_Bucket: TypeAlias = tuple[int | None, str]
+
+
+def _bucket(v: VariableSummary, nodes: Mapping[str, PlanNode]) -> _Bucket:
+    return nodes[v.name].group, v.dtype

@@ -12,6 +12,26 @@ BEFORE_ALL = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Tensor [outer, length, inner] whose slices along its middle axis belong to several workers.
+
+    Attributes:
+        sizes: length of each slice. tasks: task to which each belongs.
+        arrives: True if a gather delivers the tensor; False if this worker has it already.
+    """
+
+    outer: int = 1
+    inner: int = 1
+    sizes: tuple[int, ...]
+    tasks: tuple[int, ...]
+    arrives: bool = True
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.outer, sum(self.sizes), self.inner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
     """One exchange between all workers: each sends, continues, and takes the result when it needs it.
 
@@ -19,33 +39,20 @@ class Transfer:
         name: name of the exchange, the same on all workers.
         kind: `sum` on all workers; `scatter`, one share of a sum per worker; `gather` of all workers' shares;
             `concatenate` of vectors whose lengths are known only at run time, in task order.
-        shares: number of elements of each worker's share, by task; empty for `sum` and `concatenate`.
+        blocks: tensors that a worker hands to a scatter, or receives from a gather or has already; empty for
+            `sum` and `concatenate`. A worker's share consists of its slices, in order. Workers may join
+            slices to different blocks, but have them in the same order.
         level: level of the boundary or update; `BEFORE_ALL` for values that the forward pass starts with.
         wire: type of a sum's values on the network; None for their own type.
         factor: factor on the complete sum.
-        contiguous: True if a gather delivers one vector of all shares in task order; workers may differ in
-            it.
     """
 
     name: str
     kind: Literal["sum", "scatter", "gather", "concatenate"] = "sum"
-    shares: tuple[int, ...] = ()
+    blocks: tuple[Block, ...] = ()
     level: int = 1
     wire: DType | None = None
     factor: float = 1.0
-    contiguous: bool = False
-
-    def comes(self, task: int, length: int) -> tuple[int, ...]:
-        """Lengths of the vectors that a worker receives.
-
-        Args:
-            length: length of the first vector that the worker sends.
-        """
-        if self.contiguous:
-            return (sum(self.shares),)
-        if self.kind == "gather":
-            return tuple(0 if k == task else n for k, n in enumerate(self.shares))
-        return (length if self.kind == "sum" else self.shares[task],)
 
     @property
     def given_token(self) -> str:

@@ -65,7 +65,7 @@ Rule: TypeAlias = Literal["mean", "sum", "first-replica", "per-replica"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Range `start` to `stop` of a captured variable along `axis`."""
+    """Range `start` to `stop` of a captured variable along `axis`; `index` counts those of one task."""
 
     variable: str
     index: int

@@ -7,6 +7,7 @@ from itertools import islice
 import tensorflow as tf
 
 from strategies.numerics.combine import concat_rows, merge_rows
+from strategies.numerics.parts import join_rows, split_rows
 
 
 def joined(*values: tf.Tensor) -> tf.Tensor:
@@ -143,22 +144,40 @@ def keyed_all_reduce(
     return bucket_all_reduce(*values, shapes=shapes, group=group, keys=keys, hint=hint)
 
 
-def gather_vectors(vector: tf.Tensor, *, group: tuple[int, int], key: int, size: int) -> tf.Tensor:
-    """Concatenate all members' vectors, in the members' order: [n · size].
+def gather_vectors(
+    vector: tf.Tensor, *, group: tuple[int, int], key: int, size: int, order: tuple[int, ...]
+) -> tf.Tensor:
+    """Concatenate all members' vectors, in the order of their ranks: [n · size].
 
     Args:
         vector: tensor [size]; nothing is gathered if the size is 0.
         group: (number of members, group key). key: instance key.
+        order: for each place of the group, its member's place among all by rank.
     """
     if not size:
         return tf.zeros([0], vector.dtype)
-    return gathered(vector, group=group, key=key)
+    vectors = gathered(vector, group=group, key=key)
+    if order == tuple(range(group[0])):
+        return vectors
+    return tf.reshape(tf.gather(tf.reshape(vectors, [-1, size]), _places(order)), [-1])
+
+
+def _places(order: tuple[int, ...]) -> list[int]:
+    """Place in the group of each member by rank."""
+    return sorted(range(len(order)), key=order.__getitem__)
 
 
 def gather_rows(
-    rows: tf.Tensor, ids: tf.Tensor, *, group: tuple[int, int], length_key: int, row_keys: int, id_keys: int
+    rows: tf.Tensor,
+    ids: tf.Tensor,
+    *,
+    group: tuple[int, int],
+    length_key: int,
+    row_keys: int,
+    id_keys: int,
+    order: tuple[int, ...],
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Concatenate all members' rows and ids; members may have different numbers of rows.
+    """Concatenate all members' rows and ids, in the order of ranks; they may have different numbers of rows.
 
     Members first exchange their numbers of rows; then all pad to the largest number, and the padding is
     dropped.
@@ -166,6 +185,7 @@ def gather_rows(
     Args:
         rows: tensor [n, …]. ids: tensor [n].
         row_keys, id_keys: first instance key of the range reserved for gathers of 1, 2, … rows.
+        order: for each place of the group, its member's place among all by rank.
     """
     length = tf.size(ids)
     lengths = gathered(tf.reshape(length, [1]), group=group, key=length_key)
@@ -176,128 +196,18 @@ def gather_rows(
         padded = tf.pad(part, [[0, missing]] + [[0, 0]] * (part.shape.rank - 1))
         return gathered(padded, group=group, key=first_key + longest - 1)
 
-    present = tf.where(tf.reshape(tf.sequence_mask(lengths, longest), [-1]))[:, 0]
+    if order == tuple(range(group[0])):
+        present = tf.where(tf.reshape(tf.sequence_mask(lengths, longest), [-1]))[:, 0]
+    else:
+        places = tf.constant(_places(order), lengths.dtype)
+        by_rank = tf.range(longest)[None] + longest * places[:, None]
+        present = tf.boolean_mask(by_rank, tf.sequence_mask(tf.gather(lengths, places), longest))
     return tf.gather(of_all(rows, row_keys), present), tf.gather(of_all(ids, id_keys), present)
 
 
 def _pieces(total: int, n: int) -> list[int]:
     share, extra = divmod(total, n)
     return [share + (i < extra) for i in range(n)]
-
-
-def reduce_scatter(
-    *values: tf.Tensor,
-    owners: tuple[int, ...],
-    rank: int,
-    order: tuple[int, ...],
-    pairs: tuple[tuple[int, int], ...],
-    keys: tuple[int, ...],
-    hint: str,
-) -> tuple[list[tf.Tensor], tf.Operation]:
-    """Reduce-scatter: sum over all members the tensors that this member owns, and send the others theirs.
-
-    Every pair of members exchanges its shares. TensorFlow's all-to-all would do it in one operation, but
-    mixes up messages in groups of twelve members or more.
-
-    Args:
-        values: tensors of one type with static shapes.
-        owners: member that receives the sum of each tensor.
-        order: ranks of the members in the group's order.
-        pairs: (other member, key of the group of these two members).
-        keys: one instance key per piece of a pair's exchange; pieces are sent concurrently.
-        hint: TensorFlow's implementation.
-    Returns:
-        Sums of the tensors that this member owns, and an operation that runs after all exchanges.
-    """
-    shares = {owner: joined(*_owned(values, owners, owner)) for owner in sorted(set(owners))}
-    lengths = {owner: share.shape[0] for owner, share in shares.items()}
-    own_length = lengths.get(rank, 0)
-    terms = {rank: shares[rank]} if own_length else {}
-    exchanged = []
-    for other, group_key in pairs:
-        length = max(own_length, lengths.get(other, 0))
-        if not length:
-            continue
-        sent = _padded(shares.get(other), length, values[0].dtype)
-        both = _gathered(sent, (2, group_key), keys, hint)
-        exchanged.append(both)
-        if own_length:
-            theirs = tf.split(both, 2)[int(order.index(other) > order.index(rank))]
-            terms[other] = theirs if own_length == length else theirs[:own_length]
-    # In the order of ranks, so that all members compute the same sum.
-    total = [tf.add_n([terms[r] for r in sorted(terms)])] if terms else []
-    own = _owned(values, owners, rank)
-    return (apart(total[0], shapes=[tuple(v.shape) for v in own]) if total else []), tf.group(*exchanged)
-
-
-def all_gather(
-    *own: tf.Tensor,
-    shapes: tuple[tuple[int, ...], ...],
-    owners: tuple[int, ...],
-    rank: int,
-    order: tuple[int, ...],
-    group_key: int,
-    keys: tuple[int, ...],
-    dtype: int,
-    hint: str,
-) -> tuple[list[tf.Tensor], tf.Operation]:
-    """Gather every member's tensors on all members.
-
-    Args:
-        own: this member's tensors.
-        shapes: shapes of all members' tensors. owners: owner of each tensor.
-        order: ranks of the members in the group's order.
-        keys: one instance key per piece; pieces are sent concurrently.
-        dtype: TensorFlow's number of the tensors' type.
-        hint: TensorFlow's implementation.
-    Returns:
-        Tensors of the other members, in the order of `shapes`, and an operation that runs after the exchange.
-    """
-    sizes = {r: [math.prod(s) for s, o in zip(shapes, owners, strict=True) if o == r] for r in order}
-    longest = max(map(sum, sizes.values()))
-    share = _padded(joined(*own) if own else None, longest, tf.as_dtype(dtype))
-    gathered = _gathered(share, (len(order), group_key), keys, hint)
-    pieces = iter(_split(gathered, [n for r in order for n in (*sizes[r], longest - sum(sizes[r]))]))
-    theirs = {}
-    for member in order:
-        theirs[member] = iter([next(pieces) for _ in sizes[member]])
-        next(pieces)  # padding
-    others = [
-        tf.reshape(next(theirs[owner]), shape)
-        for owner, shape in zip(owners, shapes, strict=True)
-        if owner != rank
-    ]
-    return others, tf.group(gathered)
-
-
-def _owned(values: Sequence[tf.Tensor], owners: Sequence[int], member: int) -> list[tf.Tensor]:
-    return [v for v, owner in zip(values, owners, strict=True) if owner == member]
-
-
-def _split(flat: tf.Tensor, sizes: Sequence[int]) -> list[tf.Tensor]:
-    return [flat] if len(sizes) == 1 else tf.split(flat, list(sizes))
-
-
-def _padded(flat: tf.Tensor | None, length: int, dtype: tf.DType) -> tf.Tensor:
-    if flat is None:
-        return tf.zeros([length], dtype)
-    missing = length - flat.shape[0]
-    return tf.pad(flat, [[0, missing]]) if missing else flat
-
-
-def _gathered(share: tf.Tensor, group: tuple[int, int], keys: Sequence[int], hint: str) -> tf.Tensor:
-    """Gather all members' shares, flat, in one piece per key."""
-    n_rows, longer = divmod(share.shape[0], len(keys))
-    sizes = [n_rows + (k < longer) for k in range(len(keys))]
-    pieces = [
-        gathered(piece, group=group, key=key, hint=hint)
-        for piece, size, key in zip(_split(share, sizes), sizes, keys, strict=True)
-        if size
-    ]
-    if len(pieces) == 1:
-        return pieces[0]
-    rows = [tf.reshape(piece, [group[0], size]) for piece, size in zip(pieces, sizes, strict=False)]
-    return tf.reshape(tf.concat(rows, axis=1), [-1])
 
 
 def hand_over(
@@ -335,17 +245,28 @@ def take_back(*, shares: tuple[tuple[tuple[int, ...], ...], ...], dtype: int) ->
     ]
 
 
-def hand_over_rows(*tensors: tf.Tensor, n_replicas: int, merged: tuple[bool, ...]) -> tuple[tf.Operation]:
+def hand_over_rows(
+    *tensors: tf.Tensor, n_replicas: int, merged: tuple[bool, ...], starts: tuple[tuple[int, ...], ...]
+) -> tuple[tf.Operation]:
     """Pass the rows and ids of this worker's replicas to the transport, without waiting.
 
     Args:
-        tensors: for each sparse gradient: rows [n, …] of every replica, then ids [n] of every replica.
+        tensors: for each sparse gradient: rows [n, …] of every replica and range, then ids [n] of these.
         merged: for each sparse gradient, True if rows of equal ids are summed.
+        starts: for each sparse gradient, first row of each range of its table.
     """
     vectors: list[tf.Tensor] = []
     rest = iter(tensors)
-    for is_merged in merged:
-        rows, ids = concat_rows(*islice(rest, 2 * n_replicas), weights=(1.0,) * n_replicas)
+    for is_merged, firsts in zip(merged, starts, strict=True):
+        n = len(firsts)
+        parts = list(islice(rest, 2 * n * n_replicas))
+        replicas = [
+            (*parts[k * n : (k + 1) * n], *parts[(n_replicas + k) * n : (n_replicas + k + 1) * n])
+            for k in range(n_replicas)
+        ]
+        wholes = replicas if n == 1 else [join_rows(*own, starts=firsts) for own in replicas]
+        values, numbers = zip(*wholes, strict=True)
+        rows, ids = concat_rows(*values, *numbers, weights=(1.0,) * n_replicas)
         if is_merged:
             rows, ids = merge_rows(rows, ids)
         vectors += [tf.reshape(rows, [-1]), ids]
@@ -353,21 +274,26 @@ def hand_over_rows(*tensors: tf.Tensor, n_replicas: int, merged: tuple[bool, ...
 
 
 def take_back_rows(
-    *, dims: tuple[tuple[int, ...], ...], dtypes: tuple[tuple[int, int], ...]
+    *,
+    dims: tuple[tuple[int, ...], ...],
+    dtypes: tuple[tuple[int, int], ...],
+    starts: tuple[tuple[int, ...], ...],
 ) -> list[tf.Tensor]:
     """Wait for the rows of all workers and their ids.
 
     Args:
         dims: shape of one row of each sparse gradient.
         dtypes: TensorFlow's numbers of the types of the rows and ids of each sparse gradient.
+        starts: for each sparse gradient, first row of each range of its table.
     Returns:
-        For each gradient: rows [n, …] and ids [n].
+        For each gradient: rows [n, …] of each range, then ids [n] of each range.
     """
     types = [tf.as_dtype(dtype) for pair in dtypes for dtype in pair]
     vectors = tf.raw_ops.PyFunc(input=[], token="", Tout=types)
     pieces: list[tf.Tensor] = []
-    for rows, ids, shape in zip(vectors[::2], vectors[1::2], dims, strict=True):
-        pieces += [tf.reshape(rows, [tf.size(ids), *shape]), tf.reshape(ids, [-1])]
+    for rows, ids, shape, firsts in zip(vectors[::2], vectors[1::2], dims, starts, strict=True):
+        values, numbers = tf.reshape(rows, [tf.size(ids), *shape]), tf.reshape(ids, [-1])
+        pieces += [values, numbers] if len(firsts) == 1 else split_rows(values, numbers, starts=firsts)
     return pieces
 
 

@@ -157,17 +157,22 @@ def decode_one(payload: tf.Tensor, *, dims: Dims, dtype: int, codec: Codec) -> t
     return tf.cast(codec.decode(payload, dims, working_type(wanted)), wanted)
 
 
-def decoded_sums(*payloads: tf.Tensor, shapes: tuple[Dims, ...], dtype: int, codec: Codec) -> list[tf.Tensor]:
+def decoded_sums(
+    payloads: tf.Tensor, *, lengths: tuple[int, ...], shapes: tuple[Dims, ...], dtype: int, codec: Codec
+) -> list[tf.Tensor]:
     """Sums of gradients over all members, in type `dtype`.
 
     Args:
-        payloads: payloads of all gradients from the first member, then from the second, and so on.
+        payloads: payloads of all gradients from the first member, then from the second, and so on, flat.
+        lengths: number of words of each gradient's payload.
         codec: codec with word payloads.
     """
-    n, wanted = len(shapes), tf.as_dtype(dtype)
+    wanted = tf.as_dtype(dtype)
+    parts = tf.split(tf.reshape(payloads, [-1, sum(lengths)]), lengths, axis=1)
+    words = cast("WordsCodec", bare(codec))
     return [
-        tf.cast(decode_sum_of(codec, payloads[i::n], dims, working_type(wanted)), wanted)
-        for i, dims in enumerate(shapes)
+        tf.cast(words.decode_sum(part, dims, working_type(wanted)), wanted)
+        for part, dims in zip(parts, shapes, strict=True)
     ]
 
 

@@ -62,6 +62,19 @@ def split_rows(rows: tf.Tensor, ids: tf.Tensor, *, starts: tuple[int, ...]) -> t
     )
 
 
+def join_rows(*tensors: tf.Tensor, starts: tuple[int, ...]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Join the rows of parts: the inverse of `split_rows`, with rows in the order of the parts.
+
+    Args:
+        tensors: rows of each part, then ids of each part. starts: first id of each part, ascending.
+    Returns:
+        Rows and ids of the whole.
+    """
+    rows, ids = tensors[: len(starts)], tensors[len(starts) :]
+    of_whole = [own if start == 0 else own + start for own, start in zip(ids, starts, strict=True)]
+    return tf.concat(list(rows), axis=0), tf.concat(of_whole, axis=0)
+
+
 def part_of(ids: tf.Tensor, starts: tuple[int, ...]) -> tf.Tensor:
     """Number of the part that holds each id, int32.
 

@@ -41,6 +41,7 @@ from strategies.passes.tpu.loops import LoopOnCores, LoopOnHost
 from strategies.passes.tpu.replicate import ReplicateComputation
 from strategies.passes.update.fuse import FuseUpdates
 from strategies.passes.update.merge_rows import MergeRows
+from strategies.plan.node_rules import is_owned
 from strategies.plan.schema import Plan
 
 PassTable: TypeAlias = Mapping[type[Pass], Callable[[TaskPlan], bool]]
@@ -107,6 +108,7 @@ CORE_PASSES: PassTable = {
 """Passes of emulated TPU cores, which run one computation together."""
 
 _EQUAL_ON_ALL_TASKS = frozenset((MergeRows, FuseUpdates, HoistReads, PartitionVariables, DenseRows))
+"""Passes with the same result on every task; not `PartitionVariables` if parts have owners."""
 
 
 def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
@@ -120,6 +122,8 @@ def passes_of(plan: Plan, task: int) -> tuple[Pass, ...]:
     )
 
 
-def n_shared(passes: Sequence[Pass]) -> int:
+def n_shared(plan: Plan, passes: Sequence[Pass]) -> int:
     """Number of leading passes with the same result on every task."""
-    return sum(1 for _ in takewhile(lambda rewrite: type(rewrite) in _EQUAL_ON_ALL_TASKS, passes))
+    by_owners = any(node.partition is not None and is_owned(node) for node in plan.nodes)
+    equal = _EQUAL_ON_ALL_TASKS.difference([PartitionVariables] if by_owners else ())
+    return sum(1 for _ in takewhile(lambda rewrite: type(rewrite) in equal, passes))

@@ -11,7 +11,7 @@ from strategies.plan.aggregation import Aggregation
 from strategies.plan.compressors import BY_NAME, is_encoded, is_rounded_on_wire
 from strategies.plan.execution import Execution
 from strategies.plan.faults import Fault
-from strategies.plan.partitions import cuts_of, parts_of
+from strategies.plan.partitions import Shards, cuts_of, joined_for, parts_of, shards_of
 from strategies.plan.schema import BETWEEN_WORKERS, Compression, Plan, PlanNode, Synchronizer
 
 Between: TypeAlias = Literal["replicas", "workers"]
@@ -57,9 +57,28 @@ class TaskPlan:
         return frozenset(statistic.layer for statistic in self.plan.statistics)
 
     @cached_property
+    def ranks(self) -> range:
+        """Ranks of this task's replicas."""
+        first = sum(self.plan.replicas_per_task[: self.task])
+        return range(first, first + self.plan.replicas_per_task[self.task])
+
+    @cached_property
+    def _joined(self) -> tuple[PlanNode, ...]:
+        """Nodes of the plan, with neighbouring parts as one if replicas of other tasks update them."""
+        if not self._joins:
+            return self.plan.nodes
+        return tuple(joined_for(node, self.ranks) for node in self.plan.nodes)
+
+    @cached_property
+    def _joins(self) -> bool:
+        """True if this task has neighbouring parts of others as one; not if buckets divide a variable."""
+        partitions = (n.partition for n in self.plan.nodes if n.partition is not None)
+        return all(len({*(partition.groups or ())}) <= 1 for partition in partitions)
+
+    @cached_property
     def cuts(self) -> Mapping[str, Cut]:
         """Cut trainable or slot → its cut; slots are cut like their trainable."""
-        return cuts_of(self.plan.nodes)
+        return cuts_of(self._joined)
 
     @cached_property
     def merged_rows(self) -> frozenset[str]:
@@ -69,7 +88,18 @@ class TaskPlan:
     @cached_property
     def nodes(self) -> tuple[PlanNode, ...]:
         """Nodes of the plan, with a cut variable replaced by its parts."""
-        return tuple(part for node in self.plan.nodes for part in parts_of(node))
+        return tuple(part for node in self._joined for part in parts_of(node))
+
+    @cached_property
+    def shards(self) -> tuple[Shards, ...]:
+        """Variables that single replicas update for all, with all owners."""
+        pairs = (
+            zip(self.plan.nodes, self._joined, strict=True)
+            if self._joins
+            else ((part, part) for part in self.nodes)
+        )
+        owned = (shards_of(*pair) for pair in pairs if pair[0].synchronizer == "all-reduce")
+        return tuple(shards for shards in owned if shards is not None)
 
     @cached_property
     def synchronizers(self) -> frozenset[str]:

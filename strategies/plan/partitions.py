@@ -1,9 +1,10 @@
 """Parts of a plan's variables, each with a name, a shape and a place, and the bytes at each place."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import TypeVar
 
 from strategies.errors import StrategyError
@@ -13,6 +14,7 @@ from strategies.plan.schema import Partition, PlanNode
 from strategies.topology import Topology
 
 _Place = TypeVar("_Place", bound=int)
+_Value = TypeVar("_Value")
 
 
 def cuts_of(nodes: Iterable[PlanNode]) -> dict[str, Cut]:
@@ -138,6 +140,104 @@ def _places(node: PlanNode, field: str, places: Sequence[_Place] | None) -> Sequ
             f"{len(places)}; add or drop some"
         )
     return places
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shards:
+    """Consecutive parts of a variable, or of a range of it, each updated by a single replica.
+
+    Attributes:
+        variable: name of the variable, or of the range.
+        dims: shape of all parts together.
+        axis: axis along which the parts follow each other.
+        sizes: length of each part. owners: rank of the replica that updates each part.
+        ranges: names of the variables that a task has for the parts, in order.
+        range_sizes: length of each of these.
+    """
+
+    variable: str
+    dims: tuple[int, ...]
+    axis: int
+    sizes: tuple[int, ...]
+    owners: tuple[int, ...]
+    ranges: tuple[str, ...]
+    range_sizes: tuple[int, ...]
+
+    @property
+    def range_owners(self) -> tuple[int, ...]:
+        """Rank of the owner of each range's first part: of the whole range, if it is this task's."""
+        starts = accumulate(self.sizes[:-1], initial=0)
+        owner_at = dict(zip(starts, self.owners, strict=True))
+        return tuple(owner_at[start] for start in accumulate(self.range_sizes[:-1], initial=0))
+
+    @property
+    def bounds(self) -> tuple[tuple[int, int], ...]:
+        """Start and stop of each range along the axis."""
+        return tuple(pairwise(accumulate(self.range_sizes, initial=0)))
+
+    def of(self, rank: int, values: Sequence[_Value]) -> list[_Value]:
+        """Choose the values of the ranges that a replica of this task owns.
+
+        Args:
+            values: one value for each range.
+        """
+        return [value for value, owner in zip(values, self.range_owners, strict=True) if owner == rank]
+
+
+def joined_for(node: PlanNode, ranks: Container[int]) -> PlanNode:
+    """Return the node with neighbouring parts that none of these replicas updates as one part.
+
+    The owner of such a range is that of its first part: it stands for all others.
+    """
+    partition = node.partition
+    if partition is None or partition.owners is None:
+        return node
+    firsts = [
+        k
+        for k, owner in enumerate(partition.owners)
+        if k == 0 or owner in ranks or partition.owners[k - 1] in ranks
+    ]
+    if len(firsts) == len(partition.sizes):
+        return node
+    ends = [*firsts[1:], len(partition.sizes)]
+    changes = {
+        "sizes": tuple(sum(partition.sizes[k:end]) for k, end in zip(firsts, ends, strict=True)),
+        "groups": partition.groups and tuple(partition.groups[k] for k in firsts),
+        "owners": tuple(partition.owners[k] for k in firsts),
+    }
+    return node.model_copy(update={"partition": partition.model_copy(update=changes)})
+
+
+def shards_of(node: PlanNode, joined: PlanNode) -> Shards | None:
+    """Parts of a variable with owners; None without owners.
+
+    Args:
+        joined: the same node as a task has it, see `joined_for`.
+    """
+    if node.partition is None:
+        if node.owner is None:
+            return None
+        length = node.shape[0] if node.shape else 1
+        return Shards(
+            variable=node.variable,
+            dims=node.shape,
+            axis=0,
+            sizes=(length,),
+            owners=(node.owner,),
+            ranges=(node.variable,),
+            range_sizes=(length,),
+        )
+    if node.partition.owners is None or joined.partition is None:
+        return None
+    return Shards(
+        variable=node.variable,
+        dims=node.shape,
+        axis=node.partition.axis,
+        sizes=node.partition.sizes,
+        owners=node.partition.owners,
+        ranges=tuple(part_name(node.variable, k) for k in range(len(joined.partition.sizes))),
+        range_sizes=joined.partition.sizes,
+    )
 
 
 def server_bytes(nodes: Sequence[PlanNode], topology: Topology) -> tuple[int, ...]:

@@ -12,12 +12,13 @@ tf = pytest.importorskip("tensorflow")
 
 import numpy as np
 from matrix import OPTIMIZERS, TOPOLOGIES, WORKLOADS
+from transfers import shares_of
 
 from harness.verification.worker.in_process import InProcessCluster, programs_of
 from harness.worker.transport.tcp_ring import Ring
 from strategies.errors import StrategyError
 from strategies.ir.traversal import ancestors
-from strategies.numerics import collectives
+from strategies.numerics import shards
 from strategies.passes.collectives import all_gather, all_reduce, gather_variables, members, shard_updates
 from strategies.passes.pass_order import passes_of
 from strategies.plan.schema import Plan
@@ -98,9 +99,14 @@ def test_gathered_variables_are_equivalent(cases, workload, optimizer, replicas,
 
 
 def contiguous(case, plan) -> list[tuple[int, ...]]:
-    """Shares of what all tasks get in one piece."""
+    """Shares of what all tasks get in one piece, their own share with it."""
     of_task = [
-        [t.shares for t in program.step.transfers if t.contiguous] for program in programs_of(case.step, plan)
+        [
+            shares_of(t)
+            for t in program.step.transfers
+            if t.kind == "gather" and len(t.blocks) == 1 and t.blocks[0].arrives
+        ]
+        for program in programs_of(case.step, plan)
     ]
     assert all(shares == of_task[0] for shares in of_task)
     return of_task[0]
@@ -112,11 +118,11 @@ def contiguous(case, plan) -> list[tuple[int, ...]]:
         # Kernels of 64 x 12, 12 x 12 and 12 x 10, and their biases.
         ((1, 1), {(32 * 12,) * 2, (6,) * 2, (6 * 12,) * 2, (6 * 10,) * 2, (5,) * 2}),
         # Three divides no 64, so that the first kernel is cut along its other axis, nor 10.
-        ((1, 1, 1), {(4,) * 3, (4 * 12,) * 3, (4 * 10,) * 3, (4, 3, 3)}),
-        ((2, 1), {(8, 4), (8 * 12, 4 * 12), (8 * 10, 4 * 10), (7, 3)}),
+        ((1, 1, 1), {(64 * 4,) * 3, (4,) * 3, (4 * 12,) * 3, (4 * 10,) * 3, (4, 3, 3)}),
+        ((2, 1), {(64 * 8, 64 * 4), (8, 4), (8 * 12, 4 * 12), (8 * 10, 4 * 10), (7, 3)}),
     ],
 )
-def test_parts_along_the_first_axis_come_in_one_piece(cases, replicas, shares):
+def test_parts_that_a_step_only_joins_come_in_one_piece(cases, replicas, shares):
     case = cases.of("digits-mlp", "momentum")
     plan = case.plan("fully-sharded", replicas, min_bytes=1, bucket_bytes=1)
     assert set(contiguous(case, plan)) == shares
@@ -242,10 +248,10 @@ def backwards(exchange):
     return mistaken
 
 
-def left_out(*values, owners, rank, **rest):
-    """Mutation: received values are not added."""
-    _, done = collectives.reduce_scatter(*values, owners=owners, rank=rank, **rest)
-    return [v for v, owner in zip(values, owners, strict=True) if owner == rank], done
+def left_out(*values, **rest):
+    """Mutation: half of each sum is lost."""
+    sums, done = shards.reduce_scatter(*values, **rest)
+    return [own / 2 for own in sums], done
 
 
 SOUND_SCATTER = Ring.scatter
@@ -272,8 +278,9 @@ def anothers_share(ring, shares, total, factor):
     total[: len(shares[ring._rank - 1])] = shares[ring._rank - 1][: len(total)]
 
 
-def nothing_comes(ring, share, others):
-    for place in others:
+def nothing_comes(ring, share, places, meanwhile):
+    meanwhile()
+    for place in places:
         place.fill(0)
 
 
@@ -282,8 +289,9 @@ SOUND_VALUES = gather_variables.with_values
 
 def zeros(graph, copies, prior, values, wholes):
     """Values of other replicas come as zeros, whatever they are."""
+    arrived = {*values.values(), *(node.inputs[0] for node in wholes.values() if node.op == "Identity")}
     for node in SOUND_VALUES(graph, copies, prior, values, wholes):
-        if node.op == "Identity" and node.inputs[:1] and node.inputs[0] in values.values():
+        if node.op == "Identity" and node.inputs[:1] and node.inputs[0] in arrived:
             yield replace(node, op="ZerosLike")
         else:
             yield node
@@ -291,8 +299,8 @@ def zeros(graph, copies, prior, values, wholes):
 
 MISTAKES_IN_GATHERED = {"dropped-values": (gather_variables, "with_values", zeros)}
 MISTAKES = {
-    "swapped-shards-of-sums": (all_reduce, "reduce_scatter", backwards(collectives.reduce_scatter)),
-    "swapped-shards-of-values": (all_gather, "all_gather", backwards(collectives.all_gather)),
+    "swapped-shards-of-sums": (all_reduce, "reduce_scatter", backwards(shards.reduce_scatter)),
+    "swapped-shards-of-values": (all_gather, "all_gather", backwards(shards.all_gather)),
     "dropped-sync": (all_reduce, "reduce_scatter", left_out),
     "dropped-gather": (shard_updates, "_region", not_taken),
     "dropped-sync-in-ring": (Ring, "scatter", own_alone),

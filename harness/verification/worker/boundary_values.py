@@ -115,13 +115,19 @@ def passed_norms(
         if crossing.part is None:
             norms.setdefault(crossing.gradient, []).append(norm)
         else:
-            parts.setdefault(crossing.gradient, {}).setdefault(crossing.part.index, (crossing.part, norm))
+            parts.setdefault(crossing.gradient, {}).setdefault(crossing.part.start, (crossing.part, norm))
     lengths = {crossing.gradient: crossing.boundary.shape.dims or () for crossing in crossings_of(step)}
-    for gradient, of_gradient in parts.items():
-        pieces = [part for part, _ in of_gradient.values()]
+    for gradient, by_start in parts.items():
+        # Workers may have other ranges: one follows the other, whoever has them.
+        own: list[float] = []
+        stop = 0
+        while stop in by_start:
+            part, norm = by_start[stop]
+            own.append(norm)
+            stop = part.stop
         # A part that no worker passes on would be missing in the norm.
-        if sum(part.stop - part.start for part in pieces) == lengths[gradient][pieces[0].axis]:
-            norms.setdefault(gradient, []).append(hypot(*(norm for _, norm in of_gradient.values())))
+        if stop == lengths[gradient][next(iter(by_start.values()))[0].axis]:
+            norms.setdefault(gradient, []).append(hypot(*own))
     return norms
 
 

@@ -95,7 +95,7 @@ def _gathered(
     for of_task, own in zip(crossings, values, strict=True):
         for crossing, value in zip(of_task, own, strict=True):
             of_copy = pieces.setdefault((crossing.gradient, crossing.copy), {})
-            of_copy.setdefault(crossing.part.index if crossing.part else 0, (crossing.part, value))
+            of_copy.setdefault(crossing.part.start if crossing.part else 0, (crossing.part, value))
     first: dict[Gradient, Pieces] = {}
     for (gradient, _), copies in pieces.items():
         first.setdefault(gradient, list(copies.values()))

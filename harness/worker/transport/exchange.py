@@ -1,5 +1,6 @@
 """A worker's interface to transfers between all workers, which a thread makes in the background."""
 
+import math
 import queue
 import sys
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from harness.worker.transport.shares import Shares
 from harness.worker.transport.tcp_ring import Ring, RingError, Vector
 from strategies.ir.train_graph import BEFORE_ALL, Transfer
 
@@ -52,13 +54,19 @@ class Exchange:
         self.seen: list[Moved] | None = None
         self._transport = transport
         self._rank = rank
-        self._queues_in: dict[Transfer, queue.SimpleQueue[Sequence[Vector] | None]] = {
-            t: queue.SimpleQueue() for t in transfers
+        self._transfers = tuple(transfers)
+        self._queues_in: dict[str, queue.SimpleQueue[Sequence[Vector] | None]] = {
+            t.name: queue.SimpleQueue() for t in transfers
         }
-        self._queues_out: dict[Transfer, queue.SimpleQueue[list[Vector] | None]] = {
-            t: queue.SimpleQueue() for t in transfers
+        self._queues_out: dict[str, queue.SimpleQueue[list[Vector] | None]] = {
+            t.name: queue.SimpleQueue() for t in transfers
         }
-        self._pools: defaultdict[tuple[Transfer, int], _Pool] = defaultdict(_Pool)
+        self._pools: defaultdict[tuple[str, int], _Pool] = defaultdict(_Pool)
+        self._shares = {
+            t.name: Shares(t.blocks, transport.size, rank if t.kind == "gather" else None)
+            for t in transfers
+            if t.blocks
+        }
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="exchange", daemon=True)
         self._thread.start()
@@ -69,9 +77,9 @@ class Exchange:
         A wait raises `RingError` if a worker has gone.
         """
         calls: dict[str, Callable[..., list[Vector] | None]] = {}
-        for transfer, queue_in in self._queues_in.items():
-            calls[transfer.given_token] = _giver(queue_in)
-            calls[transfer.taken_token] = self._taker(self._queues_out[transfer])
+        for transfer in self._transfers:
+            calls[transfer.given_token] = _giver(self._queues_in[transfer.name])
+            calls[transfer.taken_token] = self._taker(self._queues_out[transfer.name])
         return calls
 
     def close(self) -> None:
@@ -95,13 +103,13 @@ class Exchange:
     def _run(self) -> None:
         try:
             while True:
-                for transfer, queue_in in self._queues_in.items():
-                    vectors = queue_in.get()
+                for transfer in self._transfers:
+                    vectors = self._queues_in[transfer.name].get()
                     if vectors is None:
                         return
                     received = self._moved(transfer, vectors)
                     if received:
-                        self._queues_out[transfer].put(received)
+                        self._queues_out[transfer.name].put(received)
                     del vectors, received
         except Exception as error:  # noqa: BLE001 - whatever it is, the next step raises it
             self._failure = error
@@ -121,27 +129,40 @@ class Exchange:
                     start_s=start_s,
                     came_s=came_s,
                     end_s=end_s,
-                    n_bytes=_moved_bytes(transfer, vectors, into),
+                    n_bytes=self._moved_bytes(transfer, vectors, into),
                 )
             )
-        whole = transfer.kind in ("sum", "concatenate")
-        return into if whole else [vector for vector in into if len(vector)]
+        return into
 
     def _transferred(self, transfer: Transfer, vectors: Sequence[Vector]) -> tuple[list[Vector], float]:
         dtypes = [vector.dtype for vector in vectors]
         if transfer.kind == "concatenate":
             return self._transport.concatenate(vectors, partial(self._room, transfer, dtypes))
-        lengths = transfer.comes(self._rank, len(vectors[0]))
-        into = self._room(transfer, dtypes[:1] * len(lengths), lengths)
-        if transfer.contiguous:
-            return into, self._transport.gather(
-                vectors[0], np.split(into[0], np.cumsum(transfer.shares)[:-1])
-            )
-        if transfer.kind == "gather":
-            return into, self._transport.gather(vectors[0], into)
         if transfer.kind == "scatter":
-            return into, self._transport.scatter(vectors, into[0], transfer.factor)
+            return self._scattered(transfer, vectors)
+        if transfer.kind == "gather":
+            return self._gathered(transfer, vectors[0])
+        into = self._room(transfer, dtypes, [len(vectors[0])])
         return into, self._transport.sum(vectors[0], into[0], _wire(transfer), transfer.factor)
+
+    def _scattered(self, transfer: Transfer, tensors: Sequence[Vector]) -> tuple[list[Vector], float]:
+        shares = self._shares[transfer.name]
+        lengths = [shares.lengths[self._rank], shares.n_copied]
+        total, room = self._room(transfer, [tensors[0].dtype] * 2, lengths)
+        came_s = self._transport.scatter(shares.copied_from(tensors, room), total, transfer.factor)
+        return [total] if len(total) else [], came_s
+
+    def _gathered(self, transfer: Transfer, own: Vector) -> tuple[list[Vector], float]:
+        shares, arriving = self._shares[transfer.name], [block.arrives for block in transfer.blocks]
+        lengths = [math.prod(block.shape) for block in transfer.blocks if block.arrives]
+        *into, room = self._room(transfer, [own.dtype] * (len(lengths) + 1), [*lengths, shares.n_copied])
+        arrived = iter(into)
+        tensors = [next(arrived) if arrives else None for arrives in arriving]
+        came_s = self._transport.gather(
+            own, shares.places(tensors, room), partial(shares.copy_own, tensors, own)
+        )
+        shares.copy_into(tensors, room)
+        return into, came_s
 
     def _room(
         self, transfer: Transfer, dtypes: Sequence[np.dtype[Any]], lengths: Sequence[int]
@@ -150,21 +171,19 @@ class Exchange:
         if transfer.level == BEFORE_ALL:
             # Parts of other owners are here for one step only, and must be dropped after it.
             return [_aligned(_store(n * dtype.itemsize), n, dtype) for n, dtype in sizes]
-        return [self._pools[transfer, k].free(n, dtype) for k, (n, dtype) in enumerate(sizes)]
+        return [self._pools[transfer.name, k].free(n, dtype) for k, (n, dtype) in enumerate(sizes)]
+
+    def _moved_bytes(self, transfer: Transfer, sent: Sequence[Vector], received: Sequence[Vector]) -> int:
+        if transfer.kind == "concatenate":
+            return sum(vector.nbytes for vector in received)
+        if transfer.blocks:
+            return sum(self._shares[transfer.name].lengths) * sent[0].itemsize
+        wire = _wire(transfer)
+        return sum(len(v) * (v.itemsize if wire is None else wire.itemsize) for v in sent)
 
 
 def _wire(transfer: Transfer) -> np.dtype[Any] | None:
     return None if transfer.wire is None else _WIRES[transfer.wire]
-
-
-def _moved_bytes(transfer: Transfer, sent: Sequence[Vector], received: Sequence[Vector]) -> int:
-    if transfer.kind == "concatenate":
-        return sum(vector.nbytes for vector in received)
-    if transfer.contiguous:
-        sent = ()
-    moved = (*sent, *(received if transfer.kind == "gather" else ()))
-    wire = _wire(transfer)
-    return sum(len(v) * (v.itemsize if wire is None else wire.itemsize) for v in moved)
 
 
 def _giver(queue_in: "queue.SimpleQueue[Sequence[Vector] | None]") -> Callable[..., None]:

@@ -155,6 +155,8 @@ class Ring:
 
     Source:
         Patarasuk and Yuan 2009, Bandwidth optimal all-reduce algorithms for clusters of workstations.
+    Attributes:
+        size: number of workers.
     Args:
         rank: rank of this worker.
         addresses: `host:port` of each worker's listener, by rank.
@@ -165,10 +167,10 @@ class Ring:
     """
 
     def __init__(self, rank: int, addresses: Sequence[str], listener: socket.socket, secret: bytes) -> None:
-        self._rank, self._size = rank, len(addresses)
+        self._rank, self.size = rank, len(addresses)
         greeting = hmac.digest(secret, "\n".join(addresses).encode(), "sha256")
         with contextlib.ExitStack() as unless_complete, listener:
-            next_address = addresses[(rank + 1) % self._size]
+            next_address = addresses[(rank + 1) % self.size]
             self._next = unless_complete.enter_context(connected(next_address, greeting))
             self._previous = unless_complete.enter_context(accepted(listener, greeting, addresses[rank]))
             for connection in (self._next, self._previous):
@@ -193,9 +195,9 @@ class Ring:
         Raises:
             RingError: a neighbour is gone.
         """
-        if self._size == 2 and wire is None and values.nbytes <= SWAPPED_BYTES:
+        if self.size == 2 and wire is None and values.nbytes <= SWAPPED_BYTES:
             return self._pass_on(values, [_Arrival(into=total, addend=values, factor=factor)])
-        bounds = [len(values) * k // self._size for k in range(self._size + 1)]
+        bounds = [len(values) * k // self.size for k in range(self.size + 1)]
         first, *passing, own = [slice(bounds[k], bounds[k + 1]) for k in self._turns()]
         on_wire = total if wire is None else self._spare(0, len(total), wire)
         begun = values[first]
@@ -230,19 +232,19 @@ class Ring:
         complete = _Arrival(into=total, addend=shares[own], factor=factor)
         return self._pass_on(shares[first], [*added, complete])
 
-    def gather(self, share: Vector, places: Sequence[Vector]) -> float:
+    def gather(self, share: Vector, places: Sequence[Vector], meanwhile: Callable[[], None]) -> float:
         """Send this worker's share to all, and receive theirs; the other half of the rounds.
 
         Args:
-            places: destinations of all workers' shares, by rank, this worker's included if it has a place.
+            places: destinations of all workers' shares, by rank; this worker's own is not used.
+            meanwhile: work to do while the share is being sent.
         Returns:
             See `sum`.
         Raises:
             RingError: a neighbour is gone.
         """
-        *_, own = turns = self._turns()
-        arriving = [_Arrival(into=places[k]) for k in turns if k != own]
-        return self._pass_on(share, arriving, copy=places[own] if len(places[own]) else None)
+        *others, _ = self._turns()
+        return self._pass_on(share, [_Arrival(into=places[k]) for k in others], meanwhile)
 
     def concatenate(
         self, vectors: Sequence[Vector], room: Callable[[Sequence[int]], list[Vector]]
@@ -261,7 +263,7 @@ class Ring:
             RingError: a neighbour is gone.
         """
         *passing, last, own = self._turns()
-        lengths = np.empty((self._size, len(vectors)), np.int64)
+        lengths = np.empty((self.size, len(vectors)), np.int64)
         lengths[own] = [len(vector) for vector in vectors]
         flow = Flow(self._next)
         flow.add([lengths[own]], ready=True)
@@ -273,7 +275,7 @@ class Ring:
         wholes, ends = room([int(n) for n in lengths.sum(axis=0)]), lengths.cumsum(axis=0)
         shares = [
             [whole[end - n : end] for whole, end, n in zip(wholes, ends[k], lengths[k], strict=True)]
-            for k in range(self._size)
+            for k in range(self.size)
         ]
         flow.add([into for k in passing for into in shares[k]], ready=False)
         for vector, into in zip(vectors, shares[own], strict=True):
@@ -290,7 +292,7 @@ class Ring:
             connection.close()
 
     def _turns(self) -> list[int]:
-        return [(self._rank - k) % self._size for k in range(1, self._size + 1)]
+        return [(self._rank - k) % self.size for k in range(1, self.size + 1)]
 
     def _spare(self, number: int, length: int, dtype: np.dtype[Any]) -> Vector:
         n_bytes = length * dtype.itemsize
@@ -300,20 +302,22 @@ class Ring:
             self._spares[number] = np.empty(n_bytes, np.uint8)
         return self._spares[number][:n_bytes].view(dtype)
 
-    def _pass_on(self, first: Vector, arriving: Sequence[_Arrival], copy: Vector | None = None) -> float:
+    def _pass_on(
+        self, first: Vector, arriving: Sequence[_Arrival], meanwhile: Callable[[], None] | None = None
+    ) -> float:
         """Send a vector, then each received one except the last.
 
         Args:
-            copy: second destination of the first vector, filled while it is being sent.
+            meanwhile: work to do while the first vector is being sent.
         Returns:
             Time at which the first bytes came, `time.time()`.
         """
         flow = Flow(self._next)
         flow.add([first], ready=True)
         flow.add([piece.into for piece in arriving[:-1]], ready=False)
-        if copy is not None:
+        if meanwhile is not None:
             flow.send()
-            copy[:] = first
+            meanwhile()
         for piece in arriving:
             if piece.addend is None:
                 self._receive(piece.into, flow)

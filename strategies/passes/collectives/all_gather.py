@@ -1,24 +1,26 @@
 """All-gather: owners send values to all other replicas, by TensorFlow's collectives or the ring."""
 
 import itertools
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from strategies.ir.graph import Node, Shape, n_elements
-from strategies.ir.train_graph import TrainGraph, Transfer
+from strategies.ir.graph import Node, Shape
+from strategies.ir.train_graph import BEFORE_ALL, Block, TrainGraph, Transfer
 from strategies.ir.traversal import at_level
-from strategies.numerics.collectives import all_gather
+from strategies.numerics.shards import all_gather
 from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets
 from strategies.passes.collectives.members import instance_keys
-from strategies.passes.collectives.tcp_ring import Exchange, carry_out, give
+from strategies.passes.collectives.tcp_ring import Dims, Exchange, carry_out, give
+from strategies.plan.partitions import Shards
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
 
 Copy: TypeAlias = tuple[str, int | None]
 """Name of a value's exchange, and rank of the replica that has the copy."""
+Names: TypeAlias = tuple[str, ...]
+"""Names of members that arrive as one tensor."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -27,43 +29,36 @@ class GatheredValues:
 
     Attributes:
         values: copy of a variable → tensor of its value, which another replica owns.
-        wholes: bucket → tensor of its members, joined along their first axis; contiguous buckets only.
+        wholes: joined variables and rank → tensor of their values, one behind the other along their axis.
         done: nodes that run after the exchanges; for the ring, once everything has been handed over.
         last_waits: last node that waits for the ring, None without a ring.
     """
 
     nodes: list[Node] = field(default_factory=list)
     values: dict[Copy, str] = field(default_factory=dict)
-    wholes: dict[str, str] = field(default_factory=dict)
+    wholes: dict[tuple[Names, int], str] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
     last_waits: tuple[str, ...] = ()
     transfers: list[Transfer] = field(default_factory=list)
 
 
 def gather_buckets(
-    step: TrainGraph, owners: Mapping[str, int], buckets: Sequence[Sequence[str]]
+    step: TrainGraph, shards: Iterable[Shards], buckets: Sequence[Sequence[str]]
 ) -> tuple[ShardBucket, ...]:
-    """Make the buckets of new values that these owners send, one value for each update of a variable.
+    """Make the buckets of new values that owners send, one value for each update of a variable.
 
     Args:
-        owners: variable → rank of the single replica that updates it.
+        shards: variables whose new values are sent.
         buckets: names of the variables of each bucket.
     """
     levels: dict[str, dict[int, None]] = {}
     for region in step.regions:
         levels.setdefault(region.variable, {})[region.level] = None
+    types = {v.name: v.dtype for v in step.variables}
     members = [
-        Member(
-            name=at_level(v.name, level),
-            variable=v.name,
-            dtype=v.dtype,
-            dims=v.shape.dims or (),
-            owner=owners[v.name],
-            level=level,
-        )
-        for v in step.variables
-        if v.name in owners
-        for level in levels.get(v.name, ())
+        Member(name=at_level(owned.variable, level), dtype=types[owned.ranges[0]], shards=owned, level=level)
+        for owned in shards
+        for level in levels.get(owned.ranges[0], ())
     ]
     return shard_buckets("sync/gather", members, buckets)
 
@@ -77,7 +72,7 @@ def gather_values(
     hints: Mapping[str, str],
     *,
     group_key: int,
-    contiguous: AbstractSet[str] = frozenset(),
+    joins: Container[Names] = (),
 ) -> GatheredValues:
     """Make the nodes by which local replicas send the values that they own and receive those of others.
 
@@ -86,22 +81,79 @@ def gather_values(
         own_values: copy of a variable → tensor of its value, for copies that local replicas own.
         hints: variable → TensorFlow's implementation for its bucket, by default `auto`.
         group_key: key of the group of all replicas, not used by another call for the same step.
-        contiguous: names of the `carried` buckets whose members arrive as one tensor.
+        joins: members that arrive as one tensor, in the order of their bucket; several only if `carried`.
     """
     gathered = GatheredValues()
     for level in sorted({bucket.level for bucket in carried}):
         of_level = [bucket for bucket in carried if bucket.level == level]
-        _gather_by_ring(gathered, of_level, own_values, task, topology, contiguous)
+        _gather_by_ring(gathered, of_level, own_values, task, topology, joins)
     keys = instance_keys(name for bucket in buckets for name in bucket.key_names)
     for replica, bucket in itertools.product(topology.local_replicas(task), buckets):
-        hint = hints.get(bucket.members[0].variable, "auto")
-        added, inputs, after = _gather(
-            bucket, own_values, replica, topology.collective_order(), group_key, keys, hint
+        hint = hints.get(bucket.members[0].shards.ranges[0], "auto")
+        _gather(
+            gathered, bucket, own_values, replica, topology.collective_order(), group_key, keys, hint, joins
         )
-        gathered.nodes += added
-        gathered.values |= inputs
-        gathered.done.append(after)
     return gathered
+
+
+def _copies(member: Member) -> list[tuple[str, int]]:
+    """Name of each range's copies, and the rank of its owner."""
+    shards = member.shards
+    names = (name if member.level == BEFORE_ALL else at_level(name, member.level) for name in shards.ranges)
+    return list(zip(names, shards.range_owners, strict=True))
+
+
+def _joined(members: Sequence[Member], joins: Container[Names]) -> Iterator[tuple[Member, ...]]:
+    """Members that arrive as one tensor together, and all others one by one."""
+    start = 0
+    while start < len(members):
+        stops = range(len(members), start, -1)
+        names = [m.name for m in members]
+        stop = next((stop for stop in stops if tuple(names[start:stop]) in joins), start + 1)
+        yield tuple(members[start:stop])
+        start = stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Arriving:
+    """Tensor that the ring delivers or that this task has: one range, or all ranges of joined members.
+
+    Attributes:
+        copy: name of the range's copies; None for joined members.
+        owner: rank of the range's owner; None for joined members.
+    """
+
+    dims: Dims
+    block: Block
+    members: Names
+    copy: str | None = None
+    owner: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.copy or "/".join(self.members)
+
+
+def _arriving(
+    members: Sequence[Member], task_of: Mapping[int, int], task: int, joins: Container[Names]
+) -> Iterator[_Arriving]:
+    for together in _joined(members, joins):
+        names, layout = tuple(m.name for m in together), together[0].layout
+        blocks = [block for m in together for block in m.blocks(task_of, m.shards.range_sizes)]
+        if names in joins:
+            sizes = tuple(size for block in blocks for size in block.sizes)
+            tasks = tuple(owner for block in blocks for owner in block.tasks)
+            block = replace(blocks[0], sizes=sizes, tasks=tasks)
+            yield _Arriving(dims=layout.dims_of(sum(sizes)), block=block, members=names)
+            continue
+        for (copy, owner), block in zip(_copies(together[0]), blocks, strict=True):
+            yield _Arriving(
+                dims=layout.dims_of(sum(block.sizes)),
+                block=replace(block, arrives=task_of[owner] != task),
+                members=names,
+                copy=copy,
+                owner=owner,
+            )
 
 
 def _gather_by_ring(
@@ -110,29 +162,30 @@ def _gather_by_ring(
     own_values: Mapping[Copy, str],
     task: int,
     topology: Topology,
-    contiguous: AbstractSet[str],
+    joins: Container[Names],
 ) -> None:
     task_of = {r.rank: r.task for r in topology.replicas()}
     host = topology.host_device(task)
+    parts = {b.name: list(_arriving(b.members, task_of, task, joins)) for b in buckets}
 
     def exchange(bucket: ShardBucket) -> Exchange[str]:
-        shares = bucket.by_task(task_of, topology.n_tasks)
-        joined = bucket.name in contiguous
         transfer = Transfer(
             name=bucket.name,
             kind="gather",
-            shares=tuple(sum(n_elements(m.dims) for m in share) for share in shares),
+            blocks=tuple(part.block for part in parts[bucket.name]),
             level=bucket.level,
-            contiguous=joined,
         )
-        own, others = shares[task], [share for k, share in enumerate(shares) if k != task and share]
-        comes = [[_whole(bucket)]] if joined else [[m.dims for m in share] for share in others]
-        values = [own_values[m.name, m.owner] for m in own]
-        tensors = yield give(
-            transfer, [values], [[Shape(m.dims) for m in own]], bucket.dtype, host, comes=comes
-        )
-        names = [bucket.name] if joined else [m.name for share in others for m in share]
-        return dict(zip(names, tensors, strict=True))
+        arriving = [part for part in parts[bucket.name] if part.block.arrives]
+        own = [
+            (own_values[copy, owner], Shape(member.layout.dims_of(size)))
+            for member in bucket.members
+            for (copy, owner), size in zip(_copies(member), member.shards.range_sizes, strict=True)
+            if task_of[owner] == task
+        ]
+        values, shapes = [value for value, _ in own], [shape for _, shape in own]
+        comes = [[part.dims] for part in arriving]
+        tensors = yield give(transfer, [values], [shapes], bucket.dtype, host, comes=comes)
+        return {part.name: tensor for part, tensor in zip(arriving, tensors, strict=True)}
 
     waypoint = at_level("sync/values-handed-over", buckets[0].level)
     carried = carry_out(
@@ -141,21 +194,16 @@ def _gather_by_ring(
     gathered.last_waits = (carried.last,)
     gathered.done.append(carried.handed_over)
     gathered.transfers += carried.transfers
-    gathered.wholes |= {b.name: carried.results[b.name] for b in buckets if b.name in contiguous}
-    gathered.values |= {
-        (m.name, replica.rank): carried.results.get(m.name) or own_values[m.name, m.owner]
-        for replica in topology.local_replicas(task)
-        for bucket in buckets
-        for m in bucket.members
-        if bucket.name not in contiguous and m.owner != replica.rank
-    }
-
-
-def _whole(bucket: ShardBucket) -> tuple[int, ...]:
-    return (sum(m.dims[0] for m in bucket.members), *bucket.members[0].dims[1:])
+    for replica, part in itertools.product(topology.local_replicas(task), itertools.chain(*parts.values())):
+        if part.copy is None:
+            gathered.wholes[part.members, replica.rank] = carried.results[part.name]
+        elif part.owner != replica.rank:
+            own = own_values.get((part.copy, part.owner))
+            gathered.values[part.copy, replica.rank] = own or carried.results[part.name]
 
 
 def _gather(
+    gathered: GatheredValues,
     bucket: ShardBucket,
     own_values: Mapping[Copy, str],
     replica: Replica,
@@ -163,15 +211,29 @@ def _gather(
     group_key: int,
     keys: Mapping[str, int],
     hint: str,
-) -> tuple[Sequence[Node], dict[Copy, str], str]:
-    """One replica's nodes, the values that it receives, and the node that runs after the exchange."""
+    joins: Container[Names],
+) -> None:
+    """Add one replica's nodes, the values that it receives, and the node that runs after the exchange."""
     rank = replica.rank
-    own = [m for m in bucket.members if m.owner == rank]
+    own: list[str] = []
+    specs: list[TensorSpec] = []
+    wanted: list[tuple[tuple[int, int], ...]] = []
+    copies: list[list[str]] = []
+    for member in bucket.members:
+        layout, ranges = member.layout, list(zip(_copies(member), member.shards.bounds, strict=True))
+        for (copy, owner), (start, stop) in ranges:
+            if owner == rank:
+                own.append(own_values[copy, rank])
+                specs.append(TensorSpec(dtype=bucket.dtype, shape=Shape(layout.dims_of(stop - start))))
+        others = [(copy, bounds) for (copy, owner), bounds in ranges if owner != rank]
+        is_joined = (member.name,) in joins
+        wanted.append(((0, sum(layout.sizes)),) if is_joined else tuple(bounds for _, bounds in others))
+        copies.append([] if is_joined else [copy for copy, _ in others])
     snippet = trace(
         all_gather,
-        tuple(TensorSpec(dtype=bucket.dtype, shape=Shape(m.dims)) for m in own),
-        shapes=tuple(m.dims for m in bucket.members),
-        owners=bucket.owners,
+        tuple(specs),
+        tensors=tuple(member.layout for member in bucket.members),
+        ranges=tuple(wanted),
         rank=rank,
         order=order,
         group_key=group_key,
@@ -179,8 +241,11 @@ def _gather(
         dtype=dtype_number(bucket.dtype),
         hint=hint,
     )
-    nodes, (*values, done) = snippet.splice(
-        f"{bucket.name}/replica_{rank}/", [own_values[m.name, rank] for m in own], device=replica.device
-    )
-    others = ((m.name, rank) for m in bucket.members if m.owner != rank)
-    return nodes, dict(zip(others, values, strict=True)), done.removeprefix("^")
+    nodes, (*values, done) = snippet.splice(f"{bucket.name}/replica_{rank}/", own, device=replica.device)
+    gathered.nodes += nodes
+    gathered.done.append(done.removeprefix("^"))
+    received = iter(values)
+    for member, names in zip(bucket.members, copies, strict=True):
+        if (member.name,) in joins:
+            gathered.wholes[(member.name,), rank] = next(received)
+        gathered.values |= {(name, rank): next(received) for name in names}

@@ -2,32 +2,37 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 from strategies.ir.graph import DType, Node, Shape
 from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
-from strategies.numerics.collectives import IN_ORDER, gather_rows, keyed_all_reduce, reduce_scatter
+from strategies.numerics.collectives import IN_ORDER, gather_rows, keyed_all_reduce
 from strategies.numerics.combine import merge_rows
+from strategies.numerics.parts import join_rows, split_rows
+from strategies.numerics.shards import reduce_scatter
 from strategies.passes.collectives.buckets import (
     Collective,
-    Member,
+    OwnedGradient,
     ShardBucket,
     collectives,
+    owned_gradients,
     row_shape,
     shard_buckets,
     static_dims,
 )
 from strategies.passes.collectives.members import (
+    SCATTER_KEY,
     Members,
     instance_keys,
     key_ranges,
     length_keys,
-    pair_group_key,
 )
+from strategies.passes.collectives.whole_gradients import WholeGradients
 from strategies.passes.replicate.rewire import contribute, pending, sync_prefix, total
 from strategies.passes.task_plan import TaskPlan
-from strategies.tf_bridge.snippet import TensorSpec, trace
+from strategies.tf_bridge.snippet import Snippet, TensorSpec, trace
 from strategies.topology import Replica, Topology
 
 _KEY = DType("int32")
@@ -43,13 +48,17 @@ class DenseAllReduce:
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         members = Members.of(topology, self.plan.between)
-        dense = [b for b in pending(graph, members.ranks) if b.indices is None]
+        replicas = members.local(topology, self.plan.task)
+        devices = {replica.rank: replica.device for replica in replicas}
+        crossing = [b for b in pending(graph, members.ranks) if b.indices is None]
+        wholes = WholeGradients.of(self.plan.shards, crossing, devices)
+        dense = wholes.boundaries
         chosen = self._in_turn(graph, dense)
         hints = self.plan.hints
         keys = instance_keys(name for collective in chosen.values() for name in collective.key_names)
         combined: dict[str, Contribution] = {}
-        added: list[Node] = []
-        for replica in members.local(topology, self.plan.task):
+        added: list[Node] = [*wholes.nodes]
+        for replica in replicas:
             own = {sync_prefix(b): b for b in dense if b.rank == replica.rank}
             before: tuple[str, ...] = ()
             for name, collective in chosen.items():
@@ -83,7 +92,8 @@ class DenseAllReduce:
                 added += nodes
                 for b, values in zip(summed, sums, strict=True):
                     combined[b.values] = total(replica.rank, values)
-        return contribute(graph, combined, added)
+        split, combined = wholes.of_ranges(combined, devices)
+        return contribute(graph, combined, [*added, *split])
 
     def _in_turn(self, graph: TrainGraph, dense: Sequence[Boundary]) -> dict[str, Collective]:
         """Collectives of all buckets by name, in the order in which backward produces their gradients."""
@@ -114,43 +124,94 @@ class SparseAllGather:
             for b in pending(graph, members.ranks)
             if b.indices is not None and b.variable not in self.plan.on_own_transport
         ]
-        names = {sync_prefix(b) for b in sparse}
-        lengths = length_keys(f"{name}/lengths" for name in names)
-        ranges = key_ranges(f"{name}/{part}" for name in names for part in ("rows", "ids"))
         devices = {replica.rank: replica.device for replica in topology.local_replicas(self.plan.task)}
+        owned = [g for rank in devices for g in owned_gradients(self.plan.shards, sparse, rank)]
+        in_ranges = [gradient for gradient in owned if len(gradient.boundaries) > 1]
+        known = {b.values for gradient in in_ranges for b in gradient.boundaries}
+        rows = [
+            *(_Rows.of(b) for b in sparse if b.values not in known),
+            *(_Rows.in_ranges(gradient) for gradient in in_ranges),
+        ]
+        lengths = length_keys(f"{own.name}/lengths" for own in rows)
+        ranges = key_ranges(f"{own.name}/{part}" for own in rows for part in ("rows", "ids"))
         combined: dict[str, Contribution] = {}
         added: list[Node] = []
-        for b in sparse:
-            assert b.rank is not None
-            nodes, contribution = _gather(b, lengths, ranges, devices[b.rank], members)
-            combined[b.values] = contribution
+        for own in rows:
+            nodes, results = own.gathered(lengths, ranges, devices[own.rank], members)
+            combined |= results
             added += nodes
         return contribute(graph, combined, added)
 
 
-def _gather(
-    b: Boundary, lengths: Mapping[str, int], ranges: Mapping[str, int], device: str, members: Members
-) -> tuple[list[Node], Contribution]:
-    contribution = b.contributions[0]
-    assert contribution.indices is not None
-    assert b.index_dtype is not None
-    name = sync_prefix(b)
-    prefix = f"{name}/replica_{contribution.rank}/"
-    rows, ids = contribution.values, contribution.indices
-    merged: tuple[Node, ...] = ()
-    if b.merged:
-        specs = (TensorSpec(dtype=b.dtype, shape=row_shape(b)), TensorSpec(dtype=b.index_dtype))
-        merged, (rows, ids) = trace(merge_rows, specs).splice(f"{prefix}merge/", [rows, ids], device=device)
-    gather = trace(
-        gather_rows,
-        (TensorSpec(dtype=b.dtype, shape=row_shape(b)), TensorSpec(dtype=b.index_dtype, shape=Shape((-1,)))),
-        group=members.group,
-        length_key=lengths[f"{name}/lengths"],
-        row_keys=ranges[f"{name}/rows"],
-        id_keys=ranges[f"{name}/ids"],
-    )
-    gathered, (rows, ids) = gather.splice(f"{prefix}gather/", [rows, ids], device=device)
-    return [*merged, *gathered], total(contribution.rank, rows, ids)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """Rows that one replica gathers, of one sparse gradient.
+
+    Attributes:
+        name: the same on all replicas.
+        boundaries: a boundary for each range of the table. starts: first row of each range.
+    """
+
+    name: str
+    boundaries: tuple[Boundary, ...]
+    starts: tuple[int, ...] = (0,)
+
+    @classmethod
+    def of(cls, b: Boundary) -> "_Rows":
+        return cls(name=sync_prefix(b), boundaries=(b,))
+
+    @classmethod
+    def in_ranges(cls, gradient: OwnedGradient) -> "_Rows":
+        starts = tuple(start for start, _ in gradient.shards.bounds)
+        return cls(name=f"sync/{gradient.name}", boundaries=gradient.boundaries, starts=starts)
+
+    @property
+    def rank(self) -> int:
+        rank = self.boundaries[0].rank
+        assert rank is not None
+        return rank
+
+    def gathered(
+        self, lengths: Mapping[str, int], ranges: Mapping[str, int], device: str, members: Members
+    ) -> tuple[list[Node], dict[str, Contribution]]:
+        """Nodes, and the contribution of all members to each boundary."""
+        b, n = self.boundaries[0], len(self.boundaries)
+        assert b.index_dtype is not None
+        prefix = f"{self.name}/replica_{b.contributions[0].rank}/"
+        crossing = [own.contributions[0] for own in self.boundaries]
+        rows, ids = crossing[0].values, crossing[0].indices or ""
+        nodes: list[Node] = []
+        row_spec = TensorSpec(dtype=b.dtype, shape=row_shape(b))
+        id_spec = TensorSpec(dtype=b.index_dtype, shape=Shape((-1,)))
+
+        def then(name: str, snippet: Snippet, *inputs: str) -> tuple[str, ...]:
+            added, results = snippet.splice(f"{prefix}{name}/", inputs, device=device)
+            nodes.extend(added)
+            return results
+
+        if n > 1:
+            parts = [c.values for c in crossing] + [c.indices or "" for c in crossing]
+            joining = trace(join_rows, (row_spec,) * n + (id_spec,) * n, starts=self.starts)
+            rows, ids = then("join", joining, *parts)
+        if b.merged:
+            specs = (TensorSpec(dtype=b.dtype, shape=row_shape(b)), TensorSpec(dtype=b.index_dtype))
+            rows, ids = then("merge", trace(merge_rows, specs), rows, ids)
+        gather = trace(
+            gather_rows,
+            (row_spec, id_spec),
+            group=members.group,
+            length_key=lengths[f"{self.name}/lengths"],
+            row_keys=ranges[f"{self.name}/rows"],
+            id_keys=ranges[f"{self.name}/ids"],
+            order=members.order,
+        )
+        received = then("gather", gather, rows, ids)
+        if n > 1:
+            received = then("split", trace(split_rows, (row_spec, id_spec), starts=self.starts), *received)
+        return nodes, {
+            own.values: total(c.rank, received[k], received[n + k])
+            for k, (own, c) in enumerate(zip(self.boundaries, crossing, strict=True))
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -169,17 +230,19 @@ class DenseReduceScatter:
         if not owned:
             return graph
         Members.of(topology, "replicas")  # refuses a group of one
-        members = [Member.of(sync_prefix(b), b, owners[b.variable]) for b in owned]
+        replicas = topology.local_replicas(self.plan.task)
+        crossing = {r.rank: owned_gradients(self.plan.shards, owned, r.rank) for r in replicas}
+        members = [gradient.member for gradient in crossing[replicas[0].rank]]
         buckets = shard_buckets("sync/scatter", members, self.plan.buckets)
-        keys = instance_keys(name for bucket in buckets for name in bucket.key_names)
+        keys = instance_keys(name for bucket in buckets for name in (*bucket.key_names, _whole_key(bucket)))
         combined: dict[str, Contribution] = {}
         added: list[Node] = []
         exchanged: list[str] = []
-        for replica in topology.local_replicas(self.plan.task):
-            own = {sync_prefix(b): b for b in owned if b.rank == replica.rank}
+        for replica in replicas:
+            ranges = {gradient.name: gradient.boundaries for gradient in crossing[replica.rank]}
             for bucket in buckets:
-                hint = self.plan.hints.get(bucket.members[0].variable, "auto")
-                nodes, sums, done = _exchange(bucket, own, replica, topology, keys, hint)
+                hint = self.plan.hints.get(bucket.members[0].shards.ranges[0], "auto")
+                nodes, sums, done = _exchange(bucket, ranges, replica, topology, keys, hint)
                 added += nodes
                 combined |= sums
                 exchanged.append(done)
@@ -190,28 +253,45 @@ class DenseReduceScatter:
 
 def _exchange(
     bucket: ShardBucket,
-    own: Mapping[str, Boundary],
+    ranges: Mapping[str, Sequence[Boundary]],
     replica: Replica,
     topology: Topology,
     keys: Mapping[str, int],
     hint: str,
 ) -> tuple[Sequence[Node], dict[str, Contribution], str]:
-    """One replica's nodes, contributions to the boundaries that it owns, and the node that waits for all."""
-    rank, n = replica.rank, topology.n_replicas
-    members = [own[member.name] for member in bucket.members]
+    """One replica's nodes, contributions to the boundaries that it owns, and the node that waits for all.
+
+    Args:
+        ranges: member → the replica's boundaries.
+    """
+    rank = replica.rank
+    crossing = [ranges[member.name] for member in bucket.members]
+    sent = list(chain(*crossing))
     snippet = trace(
         reduce_scatter,
-        tuple(TensorSpec(dtype=b.dtype, shape=b.shape) for b in members),
-        owners=bucket.owners,
+        tuple(TensorSpec(dtype=b.dtype, shape=b.shape) for b in sent),
+        tensors=tuple(member.layout for member in bucket.members),
+        counts=tuple(map(len, crossing)),
         rank=rank,
         order=topology.collective_order(),
-        pairs=tuple((other, pair_group_key(rank, other, n)) for other in range(n) if other != rank),
+        group_key=SCATTER_KEY,
         keys=tuple(keys[name] for name in bucket.key_names),
+        whole_key=keys[_whole_key(bucket)],
         hint=hint,
+        most_local=max(topology.replicas_per_task),
     )
     nodes, (*sums, done) = snippet.splice(
-        f"{bucket.name}/replica_{rank}/", [b.contributions[0].values for b in members], device=replica.device
+        f"{bucket.name}/replica_{rank}/", [b.contributions[0].values for b in sent], device=replica.device
     )
-    mine = [own[member.name].values for member in bucket.members if member.owner == rank]
-    summed = {values: total(rank, ref) for values, ref in zip(mine, sums, strict=True)}
+    own = chain(
+        *(
+            member.shards.of(rank, boundaries)
+            for member, boundaries in zip(bucket.members, crossing, strict=True)
+        )
+    )
+    summed = {b.values: total(rank, ref) for b, ref in zip(own, sums, strict=True)}
     return nodes, summed, done.removeprefix("^")
+
+
+def _whole_key(bucket: ShardBucket) -> str:
+    return f"{bucket.name}/wholes"

@@ -7,11 +7,13 @@ from types import MappingProxyType
 
 from strategies.errors import StrategyError
 from strategies.ir.graph import DType, Shape, element_bytes, n_elements
-from strategies.ir.train_graph import Boundary
+from strategies.ir.train_graph import Block, Boundary
 from strategies.ir.traversal import at_level
 from strategies.numerics.collectives import IN_ORDER
+from strategies.numerics.shards import ShardedTensor, row_length
 from strategies.passes.replicate.rewire import sync_prefix
 from strategies.plan.compressors import payload_bytes
+from strategies.plan.partitions import Shards
 from strategies.plan.schema import Compression
 
 # A large tensor is sent alone: it need not wait for the rest of its bucket, nor be copied into one buffer
@@ -117,25 +119,80 @@ def row_shape(boundary: Boundary) -> Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """Tensor to be sent, with the same name on all replicas.
+    """Tensor to be sent, with the same name on all replicas, whose parts belong to single replicas.
 
     Attributes:
-        owner: rank of the replica that updates the variable.
         level: level of the boundary that it crosses, or of the update that computed it.
     """
 
     name: str
-    variable: str
     dtype: DType
-    dims: tuple[int, ...]
-    owner: int
+    shards: Shards
     level: int = 1
 
-    @classmethod
-    def of(cls, name: str, b: Boundary, owner: int) -> "Member":
-        """Make the member for a gradient that crosses a boundary."""
-        dims = static_dims(b)
-        return cls(name=name, variable=b.variable, dtype=b.dtype, dims=dims, owner=owner, level=b.level)
+    @property
+    def layout(self) -> ShardedTensor:
+        shards = self.shards
+        return ShardedTensor(dims=shards.dims, axis=shards.axis, sizes=shards.sizes, owners=shards.owners)
+
+    def blocks(self, task_of: Mapping[int, int], sizes: Sequence[int]) -> list[Block]:
+        """Blocks of consecutive parts for the workers' own transport.
+
+        Args:
+            task_of: rank → task.
+            sizes: length of each block, which has whole parts.
+        """
+        shards = self.shards
+        outer, inner = n_elements(shards.dims[: shards.axis]), n_elements(shards.dims[shards.axis + 1 :])
+        tasks = [task_of[owner] for owner in shards.owners]
+        blocks, first = [], 0
+        for size in sizes:
+            stop = first
+            while sum(shards.sizes[first:stop]) < size:
+                stop += 1
+            blocks.append(
+                Block(
+                    outer=outer, inner=inner, sizes=shards.sizes[first:stop], tasks=tuple(tasks[first:stop])
+                )
+            )
+            first = stop
+        return blocks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnedGradient:
+    """Gradient of a variable with owners, in the ranges that a replica's task has of it.
+
+    Attributes:
+        name: name of the gradient, the same on all replicas.
+        boundaries: the replica's boundary of each range.
+    """
+
+    name: str
+    shards: Shards
+    boundaries: tuple[Boundary, ...]
+
+    @property
+    def member(self) -> Member:
+        """Member for a dense gradient."""
+        first = self.boundaries[0]
+        static_dims(first)  # refuses unknown lengths
+        return Member(name=self.name, dtype=first.dtype, shards=self.shards, level=first.level)
+
+
+def owned_gradients(
+    shards: Iterable[Shards], boundaries: Iterable[Boundary], rank: int
+) -> list[OwnedGradient]:
+    """Gradients of variables with owners that cross these boundaries on one replica."""
+    by_variable: dict[str, list[Boundary]] = {}
+    for b in boundaries:
+        if b.rank == rank:
+            by_variable.setdefault(b.variable, []).append(b)
+    return [
+        OwnedGradient(name=f"{owned.variable}/gradient_{k}", shards=owned, boundaries=crossing)
+        for owned in shards
+        for k, crossing in enumerate(zip(*(by_variable.get(name, ()) for name in owned.ranges), strict=True))
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,26 +205,8 @@ class ShardBucket:
     members: tuple[Member, ...]
 
     @property
-    def owners(self) -> tuple[int, ...]:
-        return tuple(member.owner for member in self.members)
-
-    def by_task(self, task_of: Mapping[int, int], n_tasks: int) -> tuple[tuple[Member, ...], ...]:
-        """Members by the task whose replicas own them.
-
-        Args:
-            task_of: rank → task.
-        """
-        shares: list[list[Member]] = [[] for _ in range(n_tasks)]
-        for member in self.members:
-            shares[task_of[member.owner]].append(member)
-        return tuple(map(tuple, shares))
-
-    @property
     def key_names(self) -> tuple[str, ...]:
-        shares: dict[int, int] = {}
-        for member in self.members:
-            shares[member.owner] = shares.get(member.owner, 0) + n_elements(member.dims)
-        n_bytes = max(shares.values()) * element_bytes(self.dtype)
+        n_bytes = row_length(tuple(m.layout for m in self.members)) * element_bytes(self.dtype)
         n_pieces = min(MAX_PIECES, max(1, n_bytes // PIECE_BYTES))
         return tuple(f"{self.name}/piece_{k}" for k in range(n_pieces))
 
@@ -179,16 +218,16 @@ def shard_buckets(
 
     Args:
         path: prefix of the exchanges' names.
-        buckets: names of the variables of each bucket.
+        buckets: names of the variables of each bucket, of which a task may have several for a member.
     """
-    by_variable: dict[tuple[str, int], dict[str, Member]] = {}
+    by_variable: dict[tuple[str, int], list[Member]] = {}
     for member in members:  # the same on every replica
-        by_variable.setdefault((member.variable, member.level), {}).setdefault(member.name, member)
+        by_variable.setdefault((member.shards.ranges[0], member.level), []).append(member)
     typed_buckets = []
     for level, (i, bucket) in itertools.product(sorted({k for _, k in by_variable}), enumerate(buckets)):
         by_dtype: dict[DType, list[Member]] = {}
         for variable in bucket:
-            for member in by_variable.get((variable, level), {}).values():
+            for member in by_variable.get((variable, level), ()):
                 by_dtype.setdefault(member.dtype, []).append(member)
         typed_buckets += [
             ShardBucket(

@@ -1,7 +1,7 @@
 """Fully sharded variables: only owners store them, and all replicas gather them before they read them."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -13,7 +13,7 @@ from strategies.ir.resource_uses import resource_uses
 from strategies.ir.tensor_proto import constant_array
 from strategies.ir.train_graph import BEFORE_ALL, TrainGraph
 from strategies.ir.variable import Variable
-from strategies.passes.collectives.all_gather import gather_values
+from strategies.passes.collectives.all_gather import Names, gather_values
 from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets
 from strategies.passes.collectives.members import VARIABLES_KEY, Members
 from strategies.passes.replicate.value_arguments import with_values
@@ -23,14 +23,14 @@ from strategies.topology import Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatheredJoins:
-    """Nodes of a step that join the members of one bucket, all in the order of the gather.
+    """Nodes of a step that only join members of one bucket, along the axis of their parts.
 
     Attributes:
-        joins: names of the nodes that join members. reads: names of the nodes that read members only for
-            these.
+        joins: nodes that join the members, each with the rank of its replica.
+        reads: names of the nodes that read members only for these.
     """
 
-    joins: tuple[str, ...]
+    joins: tuple[tuple[str, int | None], ...]
     reads: tuple[str, ...]
 
 
@@ -39,53 +39,64 @@ def gathered_joins(
     buckets: Collection[ShardBucket],
     copies: Collection[Variable],
     prior: Mapping[str, Sequence[str]],
-    task_of: Mapping[int, int],
-) -> dict[str, GatheredJoins]:
-    """Bucket → nodes that join its members, if the forward pass only concatenates them along axis 0.
+    *,
+    several: bool,
+) -> dict[Names, GatheredJoins]:
+    """Neighbouring members of a bucket → nodes that join them, if forward does nothing else with them.
 
     Tasks may differ in it, because the same bytes are sent.
 
     Args:
         copies: all copies of members on this task.
         prior: handle → nodes that read a copy before its update, for copies that no node reads later.
-        task_of: rank → task.
+        several: True also finds joins of several members along the first axis.
     """
     returned = set(step.returned())
     joining = _joining(step, copies, prior)
     handles: defaultdict[str, list[str]] = defaultdict(list)
     for v in copies:
         handles[v.name].append(v.handle)
-    joins_of_bucket = {}
-    for bucket in buckets:
-        arriving = tuple(m.name for m in sorted(bucket.members, key=lambda m: task_of[m.owner]))
-        joins = joining.get(arriving, ())
-        read = [handle for name in arriving for handle in handles[name]]
+    joins_of = {}
+    for together in (t for bucket in buckets for t in _candidates(bucket.members, several=several)):
+        shards = [member.shards for member in together]
+        ranges = tuple(name for owned in shards for name in owned.ranges)
+        joins = joining.get((ranges, shards[0].axis), ())
+        read = [handle for name in ranges for handle in handles[name]]
         if not joins or not all(handle in prior for handle in read):
             continue
         reads = [name for handle in read for name in prior[handle]]
-        if returned.isdisjoint(reads) and _takers(step, reads) <= set(joins):
-            joins_of_bucket[bucket.name] = GatheredJoins(joins=tuple(joins), reads=tuple(reads))
-    return joins_of_bucket
+        if returned.isdisjoint(reads) and _takers(step, reads) <= {name for name, _ in joins}:
+            names = tuple(member.name for member in together)
+            joins_of[names] = GatheredJoins(joins=tuple(joins), reads=tuple(reads))
+    return joins_of
+
+
+def _candidates(members: Sequence[Member], *, several: bool) -> Iterator[tuple[Member, ...]]:
+    """Members that may arrive as one tensor: one in several parts, or a whole bucket."""
+    yield from ((member,) for member in members if len(member.shards.ranges) > 1)
+    if several and len(members) > 1 and all(member.shards.axis == 0 for member in members):
+        yield tuple(members)
 
 
 def _joining(
     step: TrainGraph, copies: Collection[Variable], prior: Mapping[str, Sequence[str]]
-) -> Mapping[tuple[str, ...], Sequence[str]]:
-    """Names of copies → nodes outside of updates that concatenate their values, in this order."""
+) -> Mapping[tuple[Names, int], Sequence[tuple[str, int | None]]]:
+    """Names of copies and axis → nodes outside of updates that concatenate their values, in this order."""
     graph = step.graph
-    read_of = {read: v.name for v in copies for read in prior.get(v.handle, ())}
+    read_of = {read: v for v in copies for read in prior.get(v.handle, ())}
     update = step.update_nodes()
-    joins: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
+    joins: defaultdict[tuple[Names, int], list[tuple[str, int | None]]] = defaultdict(list)
     for node in graph.nodes:
         if node.op == "ConcatV2" and node.name not in update:
             *values, axis = map(producer, node.data_inputs)
-            names = tuple(read_of[value] for value in values if _is_read(graph.by_name[value], read_of))
-            if len(names) == len(values) and constant_array(graph.by_name[axis]) == 0:
-                joins[names].append(node.name)
+            read = [read_of[value] for value in values if _is_read(graph.by_name[value], read_of)]
+            along = constant_array(graph.by_name[axis])
+            if len(read) == len(values) and along is not None:
+                joins[tuple(v.name for v in read), int(along)].append((node.name, read[0].rank))
     return joins
 
 
-def _is_read(node: Node, read_of: Mapping[str, str]) -> bool:
+def _is_read(node: Node, read_of: Container[str]) -> bool:
     return node.op == "ReadVariableOp" and node.name in read_of
 
 
@@ -133,18 +144,19 @@ class GatherVariables:
         copies_to_gather = [v for v in copies if v.handle not in reads]
         prior = _prior_reads(graph, copies, copies_to_gather)
         buckets = self._buckets(copies)
-        carried = [b for b in buckets if b.members[0].variable in plan.on_own_transport]
-        task_of = {replica.rank: replica.task for replica in topology.replicas()}
-        joins = gathered_joins(graph, carried, copies, prior, task_of)
+        carried = [b for b in buckets if b.members[0].shards.ranges[0] in plan.on_own_transport]
+        summed = [b for b in buckets if b not in carried]
+        joins = gathered_joins(graph, carried, copies, prior, several=True)
+        joins |= gathered_joins(graph, summed, copies, prior, several=False)
         gathered = gather_values(
-            [b for b in buckets if b.members[0].variable not in plan.on_own_transport],
+            summed,
             carried,
             {(v.name, v.rank): reads[v.handle].name for v in owned},
             plan.task,
             topology,
             plan.hints,
             group_key=VARIABLES_KEY,
-            contiguous=joins.keys(),
+            joins=joins,
         )
         own = {name for v in owned for name in prior.get(v.handle, ())}
         replaced = _whole_nodes(graph, joins, gathered.wholes, own)
@@ -160,16 +172,11 @@ class GatherVariables:
         )
 
     def _buckets(self, copies: Sequence[Variable]) -> tuple[ShardBucket, ...]:
+        types = {v.name: v.dtype for v in copies}
         members = [
-            Member(
-                name=v.name,
-                variable=v.name,
-                dtype=v.dtype,
-                dims=v.shape.dims or (),
-                owner=self.plan.owners[v.name],
-                level=BEFORE_ALL,
-            )
-            for v in copies
+            Member(name=owned.variable, dtype=types[owned.ranges[0]], shards=owned, level=BEFORE_ALL)
+            for owned in self.plan.shards
+            if owned.ranges[0] in types
         ]
         # Backward produces gradients in the reverse of the order in which forward reads.
         return shard_buckets("sync/variables", members, self.plan.buckets[::-1])
@@ -194,27 +201,31 @@ def _prior_reads(
 
 
 def _whole_nodes(
-    graph: TrainGraph, joins: Mapping[str, GatheredJoins], wholes: Mapping[str, str], own: AbstractSet[str]
+    graph: TrainGraph,
+    joins: Mapping[Names, GatheredJoins],
+    wholes: Mapping[tuple[Names, int], str],
+    own: AbstractSet[str],
 ) -> dict[str, Node]:
-    """Name → replacement of the node, for joins of a gathered bucket and the reads that they need.
+    """Name → replacement of the node, for joins of gathered members and the reads that they need.
 
     Args:
-        wholes: bucket → tensor of its members.
+        wholes: members and rank of the replica → tensor of their values.
         own: reads of the variables that this task owns, which stay.
     """
     by_name = graph.graph.by_name
     changed = {}
-    for bucket, bucket_joins in joins.items():
-        whole = wholes[bucket]
-        for name in bucket_joins.joins:
+    for members, member_joins in joins.items():
+        whole_of_rank = {rank: whole for (names, rank), whole in wholes.items() if names == members}
+        for name, rank in member_joins.joins:
             node = by_name[name]
+            assert rank is not None
             # It keeps its waits, among which may be the turn of its axis.
-            inputs = (whole, f"^{producer(node.data_inputs[-1])}", *node.waits)
+            inputs = (whole_of_rank[rank], f"^{producer(node.data_inputs[-1])}", *node.waits)
             changed[name] = replace(node, op="Identity", inputs=inputs, attrs={"T": node.attrs["T"]})
-        for name in (name for name in bucket_joins.reads if name not in own):
+        for name in (name for name in member_joins.reads if name not in own):
             # Others may still wait for it.
             node = by_name[name]
-            waits = (f"^{producer(whole)}", *node.waits)
+            waits = (*dict.fromkeys(f"^{producer(whole)}" for whole in whole_of_rank.values()), *node.waits)
             changed[name] = replace(node, op="NoOp", inputs=waits, attrs={})
     return changed
 

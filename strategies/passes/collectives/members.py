@@ -18,17 +18,13 @@ STATISTICS_KEY = 4
 """Key of a group with one host per worker, which sums the values of all its replicas."""
 VARIABLES_KEY = 5
 """Key of a group with the members of `GROUP_KEY`, for gathers of the values that forward starts with."""
-_FIRST_PAIR = 6
+SCATTER_KEY = 6
+"""Key of a group with the members of `GROUP_KEY`, for sums that go to owners."""
 _FIXED_KEYS = 1 << 20
 # A sparse gather's shape differs between steps, and TensorFlow fixes the first shape of a key; such a gather
 # therefore has one key per length, from a range of its own.
 ROWS_PER_RANGE = 1 << 22
 _N_RANGES = ((1 << 31) - _FIXED_KEYS) // ROWS_PER_RANGE
-
-
-def pair_group_key(one: int, other: int, n_replicas: int) -> int:
-    """Key of the group of two replicas, given by rank."""
-    return _FIRST_PAIR + min(one, other) * n_replicas + max(one, other)
 
 
 def instance_keys(names: Iterable[str]) -> dict[str, int]:
@@ -80,10 +76,12 @@ class Members:
 
     Attributes:
         group: number of members, and key of their group.
+        order: for each place of TensorFlow's group, the place of its member in `ranks`.
     """
 
     ranks: tuple[int, ...]
     group: tuple[int, int]
+    order: tuple[int, ...]
 
     @classmethod
     def of(cls, topology: Topology, between: Between) -> "Members":
@@ -101,7 +99,9 @@ class Members:
                 "replicas, or use `single`"
             )
         key = GROUP_KEY if len(ranks) == len(replicas) else LEADERS_KEY
-        return cls(ranks=ranks, group=(len(ranks), key))
+        places = {rank: place for place, rank in enumerate(ranks)}
+        order = tuple(places[rank] for rank in topology.collective_order() if rank in places)
+        return cls(ranks=ranks, group=(len(ranks), key), order=order)
 
     def local(self, topology: Topology, task: int) -> tuple[Replica, ...]:
         """Members of one task."""

@@ -132,8 +132,8 @@ class _ShardedStep:
         )
         reads = self._new_values()
         gathered = gather_values(
-            self._buckets(self._givers.keys() - self._plan.on_own_transport),
-            self._buckets(self._plan.on_own_transport),
+            self._buckets(own_transport=False),
+            self._buckets(own_transport=True),
             {copy: node.name for copy, node in reads.items()},
             self._plan.task,
             self._topology,
@@ -248,9 +248,14 @@ class _ShardedStep:
                         earlier_reads.setdefault(target, []).append(read.name)
         return earlier_reads
 
-    def _buckets(self, variables: AbstractSet[str]) -> tuple[ShardBucket, ...]:
-        owners = {name: rank for name, rank in self._givers.items() if name in variables}
-        return gather_buckets(self._graph, owners, self._plan.buckets)
+    def _buckets(self, *, own_transport: bool) -> tuple[ShardBucket, ...]:
+        carried = self._plan.on_own_transport
+        chosen = [
+            owned
+            for owned in self._plan.shards
+            if owned.ranges[0] in self._givers and (owned.ranges[0] in carried) == own_transport
+        ]
+        return gather_buckets(self._graph, chosen, self._plan.buckets)
 
     def _writes(self) -> dict[tuple[str, int], list[str]]:
         """Handle and level → assignments made here."""

@@ -5,9 +5,9 @@ over their vectors before the step waits for any of them: a wait holds one of th
 pass runs on, and all workers could end up waiting.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, product
+from itertools import chain, islice, product
 from operator import attrgetter
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
@@ -15,8 +15,15 @@ from strategies.ir.graph import DType, Node, Shape, element_bytes, n_elements
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph, Transfer
 from strategies.ir.traversal import at_level
 from strategies.numerics.collectives import hand_over, hand_over_rows, take_back, take_back_rows, waypoint
-from strategies.passes.collectives.buckets import Member, collectives, row_shape, shard_buckets, static_dims
+from strategies.passes.collectives.buckets import (
+    collectives,
+    owned_gradients,
+    row_shape,
+    shard_buckets,
+    static_dims,
+)
 from strategies.passes.collectives.members import Members
+from strategies.passes.collectives.whole_gradients import WholeGradients
 from strategies.passes.replicate.rewire import contribute, pending, sync_prefix, total
 from strategies.passes.task_plan import TaskPlan
 from strategies.tf_bridge.attrs import dtype_number
@@ -78,28 +85,36 @@ def give(
     return Turn(transfer=transfer, nodes=_calling(transfer.given_token, nodes), take=take)
 
 
-def give_rows(transfer: Transfer, gradients: Sequence[Sequence[Boundary]], host: str) -> Turn:
+def give_rows(
+    transfer: Transfer,
+    gradients: Sequence[Sequence[Sequence[Boundary]]],
+    starts: Sequence[Sequence[int]],
+    host: str,
+) -> Turn:
     """Hand the rows of a worker's replicas to the ring; rows and ids of all workers are received.
 
     Args:
-        gradients: for each sparse gradient, the boundary of each replica.
+        gradients: for each sparse gradient and replica, the boundary of each range of the table.
+        starts: for each sparse gradient, first row of each range.
     """
     specs: list[TensorSpec] = []
     tensors: list[str] = []
     types: list[tuple[int, int]] = []
     for replicas in gradients:
-        first = replicas[0]
+        boundaries = list(chain(*replicas))
+        first = boundaries[0]
         assert first.index_dtype is not None
-        specs += [TensorSpec(dtype=b.dtype, shape=row_shape(b)) for b in replicas]
-        specs += [TensorSpec(dtype=first.index_dtype, shape=Shape((-1,)))] * len(replicas)
-        tensors += [b.contributions[0].values for b in replicas]
-        tensors += [b.contributions[0].indices or "" for b in replicas]
+        specs += [TensorSpec(dtype=b.dtype, shape=row_shape(b)) for b in boundaries]
+        specs += [TensorSpec(dtype=first.index_dtype, shape=Shape((-1,)))] * len(boundaries)
+        tensors += [b.contributions[0].values for b in boundaries]
+        tensors += [b.contributions[0].indices or "" for b in boundaries]
         types.append((dtype_number(first.dtype), dtype_number(first.index_dtype)))
-    merged = tuple(replicas[0].merged for replicas in gradients)
-    snippet = trace(hand_over_rows, tuple(specs), n_replicas=len(gradients[0]), merged=merged)
+    merged = tuple(replicas[0][0].merged for replicas in gradients)
+    firsts = tuple(map(tuple, starts))
+    snippet = trace(hand_over_rows, tuple(specs), n_replicas=len(gradients[0]), merged=merged, starts=firsts)
     nodes, _ = snippet.splice(f"{transfer.name}/hand-over/", tensors, device=host)
-    dims = tuple(static_dims(replicas[0])[1:] for replicas in gradients)
-    take = trace(take_back_rows, (), dims=dims, dtypes=tuple(types))
+    dims = tuple(static_dims(replicas[0][0])[1:] for replicas in gradients)
+    take = trace(take_back_rows, (), dims=dims, dtypes=tuple(types), starts=firsts)
     return Turn(transfer=transfer, nodes=_calling(transfer.given_token, nodes), take=take)
 
 
@@ -194,12 +209,17 @@ class TcpAllReduce:
 
     def apply(self, graph: TrainGraph, topology: Topology) -> TrainGraph:
         replicas = Members.of(topology, self.plan.between).local(topology, self.plan.task)
-        boundaries = self._boundaries(graph, replicas)
+        devices = {replica.rank: replica.device for replica in replicas}
+        crossing = self._crossing(graph, devices)
+        whole_gradients = self.plan.whole_gradients
+        shards = [owned for owned in self.plan.shards if owned.ranges[0] in whole_gradients]
+        wholes = WholeGradients.of(shards, crossing, devices)
+        boundaries = {(sync_prefix(b), b.rank): b for b in wholes.boundaries if b.rank is not None}
         sums = _Sums(plan=self.plan, topology=topology, boundaries=boundaries, replicas=replicas)
         levels = sums.by_level(graph)
         if not levels:
             return graph
-        added: list[Node] = []
+        added: list[Node] = [*wholes.nodes]
         handed_over: list[str] = []
         transfers: list[Transfer] = []
         combined: dict[str, Contribution] = {}
@@ -210,26 +230,23 @@ class TcpAllReduce:
             handed_over.append(carried.handed_over)
             last = (carried.last,)
             combined |= self._contributions(carried.results, boundaries)
+        split, combined = wholes.of_ranges(combined, dict.fromkeys(devices, sums.host))
         scatters = bool(self.plan.scattered_by_own_transport)
         return contribute(
             graph,
             combined,
-            added,
-            dropped={b.values for b in boundaries.values()} - set(combined) if scatters else (),
+            [*added, *split],
+            dropped={b.values for b in crossing} - set(combined) if scatters else (),
             # Transfers that exist already run after updates: after all sums of their level.
             transfers=ahead(transfers, graph.transfers),
             # A worker takes part in sums even if it needs none of them.
             step_targets=(*graph.step_targets, *(handed_over if scatters else ())),
         )
 
-    def _boundaries(self, graph: TrainGraph, replicas: Sequence[Replica]) -> Boundaries:
+    def _crossing(self, graph: TrainGraph, ranks: Container[int]) -> list[Boundary]:
+        """Boundaries of these replicas that the ring sums or gathers."""
         names = self.plan.summed_on_own_transport.intersection(chain(*self.plan.buckets))
-        ranks = {replica.rank for replica in replicas}
-        return {
-            (sync_prefix(b), b.rank): b
-            for b in pending(graph, ranks)
-            if b.variable in names and b.rank is not None
-        }
+        return [b for b in pending(graph, ranks) if b.variable in names]
 
     def _contributions(
         self, totals: Mapping[str, Crossing], boundaries: Boundaries
@@ -274,9 +291,9 @@ class _Sums:
         first = min((rank for _, rank in self.boundaries), default=None)
         one = {name: b for (name, rank), b in self.boundaries.items() if rank == first}
         owners = self.plan.scattered_by_own_transport
-        owned = {name: b for name, b in one.items() if _is_owned(b, owners)}
+        owned = {key: b for key, b in self.boundaries.items() if _is_owned(b, owners)}
         sparse = {name: b for name, b in one.items() if b.indices is not None}
-        dense = {name: b for name, b in one.items() if name not in owned and name not in sparse}
+        dense = {n: b for n, b in one.items() if not _is_owned(b, owners) and b.indices is None}
         planned = (*self._for_all(dense), *self._for_owners(owned), *self._rows(sparse))
         ordered = sorted(planned, key=lambda p: (p[0], graph.ready(one[name].variable for name in p[1])))
         return {level: [p[2] for p in ordered if p[0] == level] for level in sorted({p[0] for p in ordered})}
@@ -300,40 +317,61 @@ class _Sums:
                 exchange = self._sum(transfer, first.dtype, [collective.members], collective.members)
                 yield first.level, collective.members, exchange
 
-    def _for_owners(self, dense: Mapping[str, Boundary]) -> Iterator[_Planned]:
+    def _for_owners(self, owned: Boundaries) -> Iterator[_Planned]:
         """Sums that are scattered to the workers whose replicas own the variables, one per bucket."""
-        owners, topology = self.plan.scattered_by_own_transport, self.topology
-        task_of = {replica.rank: replica.task for replica in topology.replicas()}
-        for factor in dict.fromkeys(map(_weight, dense.values())):
-            members = [
-                Member.of(name, b, owners[b.variable]) for name, b in dense.items() if _weight(b) == factor
-            ]
+        task_of = {replica.rank: replica.task for replica in self.topology.replicas()}
+        first = self.ranks[0]
+        of_first = {b.values: name for (name, rank), b in owned.items() if rank == first}
+        crossing = owned_gradients(self.plan.shards, owned.values(), first)
+        ranges = {g.name: [of_first[b.values] for b in g.boundaries] for g in crossing}
+        weights = {g.name: _weight(g.boundaries[0]) for g in crossing}
+        for factor in dict.fromkeys(weights.values()):
+            members = [g.member for g in crossing if weights[g.name] == factor]
             for bucket in shard_buckets("sync/scatter", members, self.plan.buckets):
-                shares = bucket.by_task(task_of, topology.n_tasks)
-                names = [tuple(m.name for m in share) for share in shares]
+                names = [name for m in bucket.members for name in ranges[m.name]]
+                owners = [owner for m in bucket.members for owner in m.shards.range_owners]
+                own = [n for n, owner in zip(names, owners, strict=True) if task_of[owner] == self.plan.task]
                 transfer = Transfer(
                     name=_weighted(bucket.name, factor),
                     kind="scatter",
-                    shares=tuple(sum(n_elements(m.dims) for m in share) for share in shares),
+                    blocks=tuple(
+                        block for m in bucket.members for block in m.blocks(task_of, m.shards.range_sizes)
+                    ),
                     level=bucket.level,
                     factor=factor,
                 )
-                exchange = self._sum(transfer, bucket.dtype, names, names[self.plan.task])
-                yield bucket.level, tuple(chain(*names)), exchange
+                exchange = self._sum(transfer, bucket.dtype, [(name,) for name in names], own)
+                yield bucket.level, tuple(names), exchange
 
     def _rows(self, sparse: Mapping[str, Boundary]) -> Iterator[_Planned]:
         """Rows of all workers: the sparse boundaries of a bucket, of any types, are sent together."""
+        tables = self._tables(sparse)
         levels = sorted({b.level for b in sparse.values()})
         for level, (i, bucket) in product(levels, enumerate(self.plan.buckets)):
-            names = tuple(
-                name
+            chosen = [
+                table
                 for variable in bucket
-                for name, b in sparse.items()
-                if b.variable == variable and b.level == level
-            )
-            if names:
+                for table in tables
+                if sparse[table.names[0]].variable == variable and sparse[table.names[0]].level == level
+            ]
+            if chosen:
                 transfer = Transfer(name=at_level(f"sync/rows_{i}", level), kind="concatenate", level=level)
-                yield level, names, self._gathered_rows(transfer, names)
+                names = tuple(name for table in chosen for name in table.names)
+                yield level, names, self._gathered_rows(transfer, chosen)
+
+    def _tables(self, sparse: Mapping[str, Boundary]) -> list["_Table"]:
+        """Sparse gradients, each with the boundaries of all ranges that this task has of its table."""
+        name_of = {b.values: name for name, b in sparse.items()}
+        owned = owned_gradients(self.plan.shards, sparse.values(), self.ranks[0])
+        in_ranges = [
+            _Table(
+                names=tuple(name_of[b.values] for b in gradient.boundaries),
+                starts=tuple(start for start, _ in gradient.shards.bounds),
+            )
+            for gradient in owned
+        ]
+        known = {name for table in in_ranges for name in table.names}
+        return [*in_ranges, *(_Table(names=(name,), starts=(0,)) for name in sparse if name not in known)]
 
     def _sum(
         self, transfer: Transfer, dtype: DType, shares: Sequence[Sequence[str]], state: Sequence[str]
@@ -354,10 +392,24 @@ class _Sums:
         totals = yield give(transfer, values, shapes, dtype, self.host, comes=comes)
         return {name: (summed, None) for name, summed in zip(state, totals, strict=True)}
 
-    def _gathered_rows(self, transfer: Transfer, names: Sequence[str]) -> Exchange[Crossing]:
-        gradients = [[self.boundaries[name, rank] for rank in self.ranks] for name in names]
-        tensors = yield give_rows(transfer, gradients, self.host)
-        return dict(zip(names, zip(tensors[::2], tensors[1::2], strict=True), strict=True))
+    def _gathered_rows(self, transfer: Transfer, tables: Sequence["_Table"]) -> Exchange[Crossing]:
+        gradients = [
+            [[self.boundaries[name, rank] for name in table.names] for rank in self.ranks] for table in tables
+        ]
+        tensors = iter((yield give_rows(transfer, gradients, [table.starts for table in tables], self.host)))
+        results: dict[str, Crossing] = {}
+        for table in tables:
+            rows, ids = (list(islice(tensors, len(table.names))) for _ in range(2))
+            results |= zip(table.names, zip(rows, ids, strict=True), strict=True)
+        return results
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """Boundaries of a sparse gradient by name, one for each range of its table, and the first row of each."""
+
+    names: tuple[str, ...]
+    starts: tuple[int, ...]
 
 
 def _weight(b: Boundary) -> float:

@@ -6,11 +6,11 @@ compressor, and gather word payloads; values in a smaller type are summed on the
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count, product
+from itertools import count, product
 from typing import ClassVar
 
 from strategies.ir.graph import DType, Shape, n_elements
-from strategies.ir.train_graph import Boundary, Contribution, TrainGraph, Transfer
+from strategies.ir.train_graph import Block, Boundary, Contribution, TrainGraph, Transfer
 from strategies.numerics.compressed_sums import (
     bare,
     compressed_sum,
@@ -182,22 +182,22 @@ class _LocalGradients:
             for replica in self.replicas
             for gradient, b in zip(gradients, self.of(gradients, replica), strict=True)
         ]
-        n_tasks = self.topology.n_tasks
-        shares = [len(self.members.local(self.topology, k)) * lengths for k in range(n_tasks)]
-        shapes = [[Shape((n,)) for n in shares[self.task]]]
-        comes = [[(n,) for n in share] for k, share in enumerate(shares) if k != self.task]
-        transfer = Transfer(name=name, kind="gather", shares=tuple(map(sum, shares)))
-        others = yield give(transfer, [own], shapes, _WORD, self.host, comes=comes)
-        n_before = sum(len(share) for share in shares[: self.task])
+        tasks = range(self.topology.n_tasks)
+        n_members = [len(self.members.local(self.topology, task)) for task in tasks]
+        shapes = [Shape((n,)) for _ in self.replicas for n in lengths]
+        block = Block(sizes=tuple(n * sum(lengths) for n in n_members), tasks=tuple(tasks))
+        transfer = Transfer(name=name, kind="gather", blocks=(block,))
+        n_words = sum(n_members) * sum(lengths)
+        of_all = yield give(transfer, [own], [shapes], _WORD, self.host, comes=[[(n_words,)]])
         snippet = trace(
             decoded_sums,
-            tuple(TensorSpec(dtype=_WORD, shape=Shape((n,))) for n in chain(*shares)),
+            (TensorSpec(dtype=_WORD, shape=Shape((n_words,))),),
+            lengths=tuple(lengths),
             shapes=tuple(map(static_dims, first)),
             dtype=dtype_number(first[0].dtype),
             codec=codec,
         )
-        payloads = [*others[:n_before], *own, *others[n_before:]]
-        sums = self.encoders.splice(snippet, f"{name}/decode/", payloads, self.host)
+        sums = self.encoders.splice(snippet, f"{name}/decode/", of_all, self.host)
         return dict(zip(gradients, sums, strict=True))
 
     def _n_words(self, b: Boundary) -> int:

@@ -73,7 +73,12 @@ def _gathered(
     nodes: list[Node] = list(sent.nodes)
     received: list[str] = []
     added, (vectors,) = trace(
-        gather_vectors, (whole,), group=members.group, key=keys[vector.name], size=vector.size
+        gather_vectors,
+        (whole,),
+        group=members.group,
+        key=keys[vector.name],
+        size=vector.size,
+        order=members.order,
     ).splice(prefix, sent.tensors[:1], device=leader.device)
     nodes += added
     received.append(vectors)
@@ -92,6 +97,7 @@ def _gathered(
             length_key=lengths[name],
             row_keys=ranges[f"{name}/rows"],
             id_keys=ranges[f"{name}/ids"],
+            order=members.order,
         )
         added, gathered = snippet.splice(
             f"{prefix}{name}/", sent.tensors[1 + 2 * place : 3 + 2 * place], device=leader.device

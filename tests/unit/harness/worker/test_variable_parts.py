@@ -21,7 +21,7 @@ def test_parts_joined_in_any_order_are_the_whole(whole, axis, data):
     cut = Cut(axis=axis, sizes=tuple(b - a for a, b in zip(starts, ends, strict=True)))
     assert cut.starts == tuple(starts)
     parts = [
-        Part(variable="v", index=k, axis=axis, start=a, stop=b)
+        Part(variable="v", index=k % 2, axis=axis, start=a, stop=b)  # numbers of two workers
         for k, (a, b) in enumerate(zip(starts, ends, strict=True))
     ]
     values = [(part, of_part(whole, part)) for part in parts]

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from golden_texts import check_text
 from graph_text import from_text
+from transfers import shares_of
 
 from strategies.ir.graph import DType, Shape
 from strategies.ir.graph_rules import verify
@@ -112,7 +113,7 @@ def all_text(step: TrainGraph) -> str:
 
 def _moved(step: TrainGraph) -> str:
     return "".join(
-        f"# moves {t.name}: {t.kind} of {t.shares} at level {t.level}, as {t.wire or 'it is'}, "
+        f"# moves {t.name}: {t.kind} of {shares_of(t)} at level {t.level}, as {t.wire or 'it is'}, "
         f"times {t.factor:.4g}\n"
         for t in step.transfers
     )

@@ -7,7 +7,7 @@ import pytest
 
 from harness.worker.transport.exchange import Exchange
 from harness.worker.transport.tcp_ring import RingError
-from strategies.ir.train_graph import BEFORE_ALL, Transfer
+from strategies.ir.train_graph import BEFORE_ALL, Block, Transfer
 
 TIMEOUT_S = 30
 FIRST, SECOND = Transfer(name="first"), Transfer(name="second")
@@ -15,6 +15,8 @@ FIRST, SECOND = Transfer(name="first"), Transfer(name="second")
 
 class Doubling:
     """A ring of two workers that give the same vectors."""
+
+    size = 2
 
     def __init__(self):
         self.lengths = []
@@ -31,8 +33,8 @@ class Doubling:
         np.multiply(shares[0], 2 * factor, out=total)
         return time.time()
 
-    def gather(self, share, places):
-        places[0][:] = share if len(places[0]) else 0
+    def gather(self, share, places, meanwhile):
+        meanwhile()
         places[1].fill(share[0])
         return time.time()
 
@@ -83,16 +85,17 @@ def test_sums_are_made_in_one_order_however_vectors_come(calls, transport):
 
 
 def test_of_shares_comes_what_has_something_in_it(transport):
-    scatter = Transfer(name="scatter", kind="scatter", shares=(3, 0))
-    other = Transfer(name="other", kind="scatter", shares=(0, 3))
-    gather = Transfer(name="gather", kind="gather", shares=(3, 2))
+    scatter = Transfer(name="scatter", kind="scatter", blocks=(Block(sizes=(3,), tasks=(0,)),))
+    other = Transfer(name="other", kind="scatter", blocks=(Block(sizes=(3,), tasks=(1,)),))
+    own, others = Block(sizes=(3,), tasks=(0,), arrives=False), Block(sizes=(2,), tasks=(1,))
+    gather = Transfer(name="gather", kind="gather", blocks=(own, others))
     exchange = Exchange(transport, [other, scatter, gather], 0)
     calls, exchange.seen = exchange.calls(), []
-    full, empty = np.ones(3, np.float32), np.ones(0, np.float32)
+    full = np.ones(3, np.float32)
     for _ in range(2):
         calls[gather.given_token](full)
-        calls[scatter.given_token](full, empty)
-        calls[other.given_token](empty, full)  # nobody takes what does not come
+        calls[scatter.given_token](full)
+        calls[other.given_token](full)  # nobody takes what does not come
         np.testing.assert_array_equal(take(calls, scatter), [2, 2, 2])
         np.testing.assert_array_equal(take(calls, gather), [1, 1])
     exchange.close()
@@ -101,7 +104,8 @@ def test_of_shares_comes_what_has_something_in_it(transport):
 
 @pytest.mark.parametrize("level", [BEFORE_ALL, 1])
 def test_contiguous_shares_come_as_one_vector_with_what_this_worker_gave(transport, level):
-    gather = Transfer(name="gather", kind="gather", shares=(3, 2), level=level, contiguous=True)
+    whole = Block(sizes=(3, 2), tasks=(0, 1))
+    gather = Transfer(name="gather", kind="gather", blocks=(whole,), level=level)
     exchange = Exchange(transport, [gather], 0)
     calls, exchange.seen = exchange.calls(), []
     for value in (1.0, 5.0):
@@ -193,7 +197,8 @@ def test_the_end_reaches_whoever_waits(transport):
 @pytest.mark.parametrize(("level", "n_kept"), [(BEFORE_ALL, False), (1, True)])
 def test_what_others_keep_is_held_for_a_step_only(transport, level, n_kept):
     """Memory of what owners have made is used again; of what is gathered for a step, none stays."""
-    gather = Transfer(name="gather", kind="gather", shares=(2, 3), level=level)
+    own, others = Block(sizes=(2,), tasks=(0,), arrives=False), Block(sizes=(3,), tasks=(1,))
+    gather = Transfer(name="gather", kind="gather", blocks=(own, others), level=level)
     exchange = Exchange(transport, [gather], 0)
     calls = exchange.calls()
     calls[gather.given_token](np.ones(2, np.float32))
