@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from strategies.ir.graph import Attr, DType, Node, Shape
 from strategies.ir.tensor_proto import const
 
-INT32, INT64 = DType("int32"), DType("int64")
+INT32, INT64, HANDLE = DType("int32"), DType("int64"), DType("resource")
 _SCALAR = Shape(())
 
 
@@ -53,6 +53,11 @@ class TensorQueue:
         return cls.of(name, (INT64,), device, shapes=(_SCALAR,))
 
     @classmethod
+    def of_handles(cls, name: str, device: str) -> "TensorQueue":
+        """Make a queue of other queues' handles."""
+        return cls.of(name, (HANDLE,), device, shapes=(_SCALAR,))
+
+    @classmethod
     def of_tokens(cls, name: str, device: str) -> "TensorQueue":
         """Make a queue for one token, an int32 scalar."""
         return cls.of(name, (INT32,), device, capacity=1, shapes=(_SCALAR,))
@@ -61,22 +66,40 @@ class TensorQueue:
         """Node that puts tensors in as one element."""
         return self._node("QueueEnqueueV2", name, refs, after, {"Tcomponents": self.types, "timeout_ms": -1})
 
-    def put_numbers(self, name: str, numbers: Sequence[int]) -> tuple[Node, Node]:
-        """Constant and node that puts its numbers in, one element each."""
-        values = const(f"{self.handle.name}/{name}_numbers", INT64, numbers, device=self.handle.device)
+    def put_numbers(
+        self, name: str, numbers: Sequence[int], *more: Sequence[int | Sequence[int]]
+    ) -> tuple[Node, ...]:
+        """Constants and node that puts their values in, one element each; the node is last.
+
+        Args:
+            numbers: first tensor of each element. more: further tensors of each element.
+        """
+        columns = [
+            const(
+                f"{self.handle.name}/{name}_numbers{f'_{k}' if k else ''}",
+                INT64,
+                values,
+                device=self.handle.device,
+            )
+            for k, values in enumerate((numbers, *more))
+        ]
         attrs: dict[str, Attr] = {"Tcomponents": self.types, "timeout_ms": -1}
-        return values, self._node("QueueEnqueueManyV2", name, [values.name], (), attrs)
+        refs = [column.name for column in columns]
+        return *columns, self._node("QueueEnqueueManyV2", name, refs, (), attrs)
 
     def take(self, name: str, after: Iterable[str] = ()) -> Node:
         """Node that waits for an element and takes it; its outputs are the tensors."""
         attrs: dict[str, Attr] = {"component_types": self.types, "timeout_ms": -1}
         return self._node("QueueDequeueV2", name, [], after, attrs)
 
-    def take_rest(self, name: str, after: Iterable[str]) -> tuple[Node, Node]:
-        """Nodes that take all elements that are present; the last one returns them."""
-        size = self._node("QueueSizeV2", f"{name}_size", [], after, {})
+    def take_several(self, name: str, n: str, after: Iterable[str]) -> Node:
+        """Node that waits for a number of elements and takes them.
+
+        Args:
+            n: tensor of the number, int32, which may be 0.
+        """
         attrs: dict[str, Attr] = {"component_types": self.types, "timeout_ms": -1}
-        return size, self._node("QueueDequeueManyV2", name, [size.name], (), attrs)
+        return self._node("QueueDequeueManyV2", name, [n], after, attrs)
 
     def _node(
         self, op: str, name: str, data: Sequence[str], after: Iterable[str], attrs: dict[str, Attr]

@@ -25,11 +25,12 @@ from harness.worker.session.update_loop import UpdateLoop
 from strategies.capture.capture import capture
 from strategies.errors import StrategyError
 from strategies.ir.tensor_proto import const
+from strategies.numerics.waiting import ticked
+from strategies.passes.parameter_server import semi_synchronous
 from strategies.passes.parameter_server.accumulator import INT64, LAST_STEP, Accumulator
 from strategies.passes.pass_order import passes_of
 from strategies.passes.replicate import contributions, hoist_reads
 from strategies.passes.run import run_passes
-from strategies.passes.tensor_queue import TensorQueue
 from strategies.planner import payload_matrix, topology_of
 from strategies.tf_bridge.program import build_program
 from strategies.topology import Topology
@@ -403,13 +404,10 @@ def test_a_slow_worker_holds_others_back_by_the_staleness(case):
 
 
 def test_a_clock_that_is_ahead_is_noticed(case, monkeypatch):
-    monkeypatch.setattr(
-        TensorQueue,
-        "put_numbers",
-        lambda self, name, numbers, sound=TensorQueue.put_numbers: sound(
-            self, name, [*numbers, 0] if "clocks" in self.handle.name else numbers
-        ),
-    )
+    def one_more(clocks, *, task, staleness):
+        return ticked(clocks, task=task, staleness=staleness + 1)
+
+    monkeypatch.setattr(semi_synchronous, "ticked", one_more)
     plan = case.plan("ps", (1, 1), staleness=1)
     assert step_gaps(case, plan, staleness=1, n_rounds=1, wait_s=DEADLINE_S) == [2]
 

@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 
 from strategies.errors import StrategyError
 from strategies.ir.control_flow import LoopFrames
-from strategies.ir.graph import DType, Node, Shape, identity, join_per_device
+from strategies.ir.graph import DType, Node, Shape, identity, join_per_device, tensor
 from strategies.ir.replica_updates import late_nodes
 from strategies.ir.resource_uses import resource_uses
+from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import Contribution, TrainGraph
 from strategies.ir.traversal import ancestors, descendants
 from strategies.numerics.combine import one_more, share, share_of
+from strategies.numerics.waiting import wake
 from strategies.passes.parameter_server.accumulator import (
     DOUBLE,
     INT64,
@@ -20,9 +22,9 @@ from strategies.passes.parameter_server.accumulator import (
     push_node,
     take_nodes,
 )
-from strategies.passes.parameter_server.token_queues import on_servers, turn_queue, waiting_for_turn
+from strategies.passes.parameter_server.token_queues import on_servers, waiting_for_turn
 from strategies.passes.replicate.rewire import contribute
-from strategies.passes.tensor_queue import TensorQueue
+from strategies.passes.tensor_queue import HANDLE, TensorQueue
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import UPDATER, Topology
 
@@ -32,11 +34,13 @@ class BackgroundUpdates:
     """Updates that take turns with the workers' pushes, in the background of the updater's own steps.
 
     Attributes:
+        turn: queue of the turn, with a second tensor; see `SemiSyncUpdates`.
         destinations: variable → task that serves it.
         backup: number of tasks that an update does not wait for; 0 takes the contributions that have arrived.
         knob: knob that requires the loop, in the user's notation, for error messages.
     """
 
+    turn: TensorQueue
     destinations: Mapping[str, int]
     backup: int
     knob: str
@@ -74,7 +78,7 @@ class BackgroundUpdates:
         arrivals, shares = tallies(topology)
         n_needed = topology.n_tasks - self.backup if self.backup else 1
         arrive = take_nodes(arrivals, f"{arrivals.name}/take", n_needed, DOUBLE, ())
-        begin = turn_queue(topology).take("updates", [arrive[-1].name])
+        begin = self.turn.take("updates", [arrive[-1].name])
         n_taken = Node(
             name=f"{shares.name}/taken",
             op="AccumulatorNumAccumulated",
@@ -90,10 +94,10 @@ class BackgroundUpdates:
         return _Contributions(nodes=tuple(nodes), begin=begin, n_taken=n_taken.name, combined=combined)
 
     def _tell(self, begin: Node, after: Sequence[str], topology: Topology) -> tuple[list[Node], list[Node]]:
-        """Count an update, give the turn back, and send each task a token if updates do not wait for all.
+        """Count an update, give the turn back, and wake the tasks that wait for an update.
 
         Args:
-            begin: node with the number of updates before this one.
+            begin: node with the number of updates before this one, and the turn's second tensor.
             after: last nodes of the update.
         Returns:
             Nodes to add, and nodes that signal the end.
@@ -101,12 +105,21 @@ class BackgroundUpdates:
         count, (n_updates,) = trace(one_more, (TensorSpec(dtype=INT64),)).splice(
             "turn/count/", [begin.name], device=begin.device
         )
-        tokens = [tokens_of(task, topology) for task in range(topology.n_tasks) if self.backup]
-        gives = [turn_queue(topology).put("give_after_update", [n_updates], after)]
-        gives += [queue.put("give", [n_updates], after) for queue in tokens]
-        # The updater's own step waits for tokens, and has its queue already.
-        queues = [queue.handle for task, queue in enumerate(tokens) if task != UPDATER]
-        return [*queues, *count], gives
+        second = tensor(begin.name, 1)
+        if not self.backup:
+            return [*count], [self.turn.put("give_after_update", [n_updates, second], after)]
+        none = const(f"{self.turn.handle.name}/none", INT64, 0, device=begin.device)
+        give = self.turn.put("give_after_update", [n_updates, none.name], after)
+        waiting = waiting_queue(topology)
+        woken, (done,) = trace(wake, (TensorSpec(dtype=HANDLE), *(TensorSpec(dtype=INT64),) * 2)).splice(
+            f"{waiting.handle.name}/wake/",
+            [waiting.handle.name, second, n_updates],
+            device=begin.device,
+            control=after,
+        )
+        last = next(node for node in woken if node.name == done.removeprefix("^"))
+        # The updater's own step registers, and has the queue already.
+        return [*count, none, *(node for node in woken if node is not last)], [give, last]
 
     def _check_needs_no_batch(self, graph: TrainGraph, background: Sequence[str]) -> None:
         fed = {b.node for b in graph.batch}
@@ -154,9 +167,9 @@ def tallies(topology: Topology) -> tuple[Node, Node]:
     return arrivals, shares
 
 
-def tokens_of(task: int, topology: Topology) -> TensorQueue:
-    """Queue of the updates' numbers, for a task that waits for an update newer than its step."""
-    return TensorQueue.of_numbers(f"tokens/worker_{task}", topology.host_device(UPDATER))
+def waiting_queue(topology: Topology) -> TensorQueue:
+    """Queue of the mailboxes of tasks that wait, in the order in which they began to."""
+    return TensorQueue.of_handles("waiting", topology.host_device(UPDATER))
 
 
 def _mean(a: Accumulator, begin: Node, total: Node) -> tuple[Sequence[Node], Contribution]:
@@ -188,22 +201,28 @@ def _without_waits_for_reads(graph: TrainGraph, apart: frozenset[str]) -> TrainG
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushInTurn:
-    """Nodes that push.
+    """Nodes that take the turn and push.
 
     Attributes:
-        take: node that takes the turn and returns the number of updates made.
-        give: node that gives the turn back once everything is pushed.
+        take: node that takes the turn; returns the number of updates made, and the turn's second tensor.
+        done: nodes that run once everything is pushed.
     """
 
     nodes: tuple[Node, ...]
     take: str
-    give: str
+    done: tuple[str, ...]
 
 
 def push_in_turn(
-    graph: TrainGraph, accumulators: Sequence[Accumulator], task: int, topology: Topology, *, step: str | None
+    graph: TrainGraph,
+    accumulators: Sequence[Accumulator],
+    task: int,
+    topology: Topology,
+    turn: TensorQueue,
+    *,
+    step: str | None,
 ) -> PushInTurn:
-    """Copy everything to the servers, take the turn, push, give the turn back.
+    """Copy everything to the servers, take the turn and push.
 
     Args:
         accumulators: one accumulator per boundary that crosses replicas.
@@ -222,16 +241,14 @@ def push_in_turn(
         landed += arrived
         ready.append(pushed)
     gathered = join_per_device(((n.name, n.device) for n in landed), "turn/landed")
-    turn = turn_queue(topology)
     take = turn.take("take", (node.name for node in gathered))
     step = take.name if step is None else step
     constants, pushes = _pushes(accumulators, ready, step, take.name)
     shares, tallied = _tallied(task, step, take.name, topology)
     pushes += tallied
     done = join_per_device(((n.name, n.device) for n in pushes), "turn/pushed")
-    give = turn.put("give", [take.name], (node.name for node in done))
-    nodes = (turn.handle, *prepared, *constants, *shares, *landed, *gathered, take, *pushes, *done, give)
-    return PushInTurn(nodes=nodes, take=take.name, give=give.name)
+    nodes = (turn.handle, *prepared, *constants, *shares, *landed, *gathered, take, *pushes, *done)
+    return PushInTurn(nodes=nodes, take=take.name, done=tuple(node.name for node in done))
 
 
 def _reads(graph: TrainGraph) -> dict[str, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from strategies.ir.replica_updates import late_nodes, prior_reads
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.variable import Variable
 from strategies.numerics.aggregators import median_of_servers
-from strategies.passes.parameter_server.token_queues import await_token, give_token
+from strategies.passes.parameter_server.token_queues import tokens_down
 from strategies.passes.replicate.step_copies import replica_prefix
 from strategies.passes.replicate.value_arguments import with_values
 from strategies.passes.robust.aggregate_gathered import with_aggregated
@@ -61,22 +61,30 @@ class ReplicatedServers:
         nodes = list(with_values(graph, pulls, reads, pulled.values, {}))
         graph = replace(graph, graph=graph.graph.with_nodes([*nodes, *pulled.nodes]))
         added, pushes, aggregated = self._push(graph, servers, pulled, topology)
-        tokens: list[tuple[Node, ...]] = []
-        if own in servers:
-            graph = with_aggregated(graph, aggregated, added)
-            others = (other for other in topology.replicas() if other != own)
-            tokens += [
-                give_token(_tokens(own, other), other.rank, own.device, graph.targets()) for other in others
-            ]
-        else:
-            graph = _without_updates(graph, updated, added)
-        tokens += [
-            await_token(_tokens(server, own), server.device, pushes) for server in servers if server != own
+        graph = (
+            with_aggregated(graph, aggregated, added)
+            if own in servers
+            else _without_updates(graph, updated, added)
+        )
+        tokens = [
+            group
+            for server in servers
+            for group in self._tokens(server, graph.targets() if server == own else pushes, topology)
         ]
         return replace(
             graph,
             graph=graph.graph.with_nodes([*graph.graph.nodes, *(node for group in tokens for node in group)]),
             step_targets=(*graph.step_targets, *pushes, *(group[-1].name for group in tokens)),
+        )
+
+    def _tokens(self, server: Replica, after: Sequence[str], topology: Topology) -> list[tuple[Node, ...]]:
+        return tokens_down(
+            server.task,
+            self.plan.task,
+            topology.n_tasks,
+            name=lambda task: f"servers/tokens/{server.rank}_to_{task}",
+            device=lambda task: topology.local_replicas(task)[0].device,
+            after=after,
         )
 
     def _push(
@@ -169,7 +177,3 @@ def _without_updates(graph: TrainGraph, updated: Sequence[Variable], added: Sequ
         shared_update=(),
         state_targets=tuple(t for t in graph.state_targets if t not in late),
     )
-
-
-def _tokens(server: Replica, worker: Replica) -> str:
-    return f"servers/tokens/{server.rank}_to_{worker.rank}"

@@ -4,21 +4,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strategies.ir.graph import Node, Shape, producer
+from strategies.ir.graph import Node, Shape, producer, tensor
 from strategies.ir.train_graph import Boundary, TrainGraph
 from strategies.numerics.combine import newest, progress
+from strategies.numerics.waiting import register, seen, ticked, wake
 from strategies.passes.parameter_server.accumulator import INT64, Accumulator
 from strategies.passes.parameter_server.background_updates import (
     BackgroundUpdates,
     PushInTurn,
     push_in_turn,
-    tokens_of,
     update_side,
+    waiting_queue,
 )
 from strategies.passes.parameter_server.token_queues import check_gradients_come_first, turn_queue
 from strategies.passes.replicate.rewire import contribute
 from strategies.passes.task_plan import TaskPlan
-from strategies.passes.tensor_queue import TensorQueue
+from strategies.passes.tensor_queue import HANDLE, INT32, TensorQueue
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import UPDATER, Topology
 
@@ -32,9 +33,11 @@ class SemiSyncUpdates:
     takes the turn, takes all contributions that are there, and makes one optimizer step on their mean. The
     turn carries the number of updates made, by which accumulators know late contributions from timely ones.
 
-    With `staleness`, a task ends its step when no other task is more than `staleness` steps behind. With
-    `backup`, it ends its step when there is an update newer than the one that it read; after a long step it
-    continues with the newest.
+    With `staleness`, a task ends its step when no other task is more than `staleness` steps behind: the turn
+    carries all tasks' completed steps. With `backup`, it ends its step when there is an update newer than the
+    one that it read; after a long step it continues with the newest. The turn carries the number of tasks
+    that wait. A task that must wait leaves the handle of its mailbox in a queue, and whoever lets it go on
+    puts a number into it, so that no graph has a node for each other task.
     """
 
     name: ClassVar[str] = "semi-sync-ps"
@@ -50,67 +53,94 @@ class SemiSyncUpdates:
         crossing = [b for b in graph.boundaries if b.rule != "first-replica"]
         accumulators = [self._accumulator(b, topology) for b in crossing]
         began = _own_step(self.plan.task, topology).take("began").name if backup else None
-        push = push_in_turn(graph, accumulators, self.plan.task, topology, step=began)
-        end = self._newest_step(push, topology) if backup else self._clocks(push, topology)
+        n_tasks = topology.n_tasks
+        turn = turn_queue(topology, Shape(()) if backup else Shape((n_tasks,)))
+        push = push_in_turn(graph, accumulators, self.plan.task, topology, turn, step=began)
+        end = self._newest_step(push, turn, topology) if backup else self._clocks(push, turn, topology)
         nodes, setup = [*push.nodes, *end.nodes], [*graph.setup, *end.setup]
         if self.plan.task == UPDATER:
-            no_updates, first_turn = turn_queue(topology).put_numbers("first", [0])
-            nodes += [no_updates, first_turn]
-            setup.append(first_turn.name)
-            loop = BackgroundUpdates(destinations=self.plan.destinations, backup=backup, knob=knob)
+            first = turn.put_numbers("first", [0], [0] if backup else [[0] * n_tasks])
+            nodes += first
+            setup.append(first[-1].name)
+            loop = BackgroundUpdates(turn=turn, destinations=self.plan.destinations, backup=backup, knob=knob)
             step = loop.beside(graph, accumulators, nodes, topology)
         else:
             step = _without_updates(graph, accumulators, nodes)
-        return replace(
-            step,
-            step_targets=(push.give, *end.targets),
-            setup=tuple(setup),
-            progress=end.progress,
-        )
+        return replace(step, step_targets=end.targets, setup=tuple(setup), progress=end.progress)
 
     def _accumulator(self, boundary: Boundary, topology: Topology) -> Accumulator:
         device = topology.host_device(self.plan.destinations[boundary.variable])
         return Accumulator.of(boundary, device, required=1)
 
-    def _clocks(self, push: PushInTurn, topology: Topology) -> "_EndOfStep":
-        """Send one tick to every other task after a step, and wait for one from each before the next step."""
-        nodes: list[Node] = []
-        targets: list[str] = []
-        setup: list[str] = []
-        for other in range(topology.n_tasks):
-            if other == self.plan.task:
-                continue
-            outgoing = _clock(self.plan.task, other, topology)
-            tick = outgoing.put("tick", [push.take], [push.give])
-            incoming = _clock(other, self.plan.task, topology)
-            wait = incoming.take("wait", [push.give])
-            ahead, first = incoming.put_numbers("first", [0] * self.plan.execution.staleness)
-            nodes += [outgoing.handle, tick, incoming.handle, wait, ahead, first]
-            targets += [tick.name, wait.name]
-            setup.append(first.name)
-        return _EndOfStep(nodes=tuple(nodes), targets=tuple(targets), setup=tuple(setup))
+    def _clocks(self, push: PushInTurn, turn: TensorQueue, topology: Topology) -> "_EndOfStep":
+        """Count the step, wake those that waited for this task, and wait if the slowest is too far behind."""
+        n, device = topology.n_tasks, turn.handle.device
+        snippet = trace(
+            ticked,
+            (TensorSpec(dtype=INT64, shape=Shape((n,))),),
+            task=self.plan.task,
+            staleness=self.plan.execution.staleness,
+        )
+        count, (clocks, n_released, waits) = snippet.splice(
+            f"{turn.handle.name}/tick/", [tensor(push.take, 1)], device=device
+        )
+        register, wait = self._waiting(waits, push, topology)
+        give = turn.put("give", [push.take, clocks], [*push.done, *wait.control_inputs])
+        waiting = waiting_queue(topology)
+        specs = (TensorSpec(dtype=HANDLE), TensorSpec(dtype=INT32), TensorSpec(dtype=INT64))
+        woken, (done,) = trace(wake, specs).splice(
+            f"{waiting.handle.name}/wake/",
+            [waiting.handle.name, n_released, push.take],
+            device=device,
+            control=[give.name],
+        )
+        return _EndOfStep(
+            nodes=(*count, *register, give, *woken, wait),
+            targets=(give.name, done.removeprefix("^"), wait.name),
+            setup=(),
+        )
 
-    def _newest_step(self, push: PushInTurn, topology: Topology) -> "_EndOfStep":
+    def _newest_step(self, push: PushInTurn, turn: TensorQueue, topology: Topology) -> "_EndOfStep":
         """Wait for an update newer than the step, and start the next step with the newest one."""
-        tokens, own = tokens_of(self.plan.task, topology), _own_step(self.plan.task, topology)
-        host = own.handle.device
-        began = own.take("began")
-        first = tokens.take("await", [push.give])
-        size, rest = tokens.take_rest("rest", [first.name])
-        count, (step,) = trace(newest, (TensorSpec(dtype=INT64),) * 2).splice(
-            f"{own.handle.name}/newest/", [first.name, rest.name], device=host
+        own = _own_step(self.plan.task, topology)
+        began, device = own.take("began"), turn.handle.device
+        count, (n_waiting, waits) = trace(seen, (TensorSpec(dtype=INT64, shape=Shape(())),) * 3).splice(
+            f"{turn.handle.name}/seen/", [began.name, push.take, tensor(push.take, 1)], device=device
+        )
+        register, wait = self._waiting(waits, push, topology)
+        give = turn.put("give", [push.take, n_waiting], [*push.done, *wait.control_inputs])
+        newer, (step,) = trace(newest, (TensorSpec(dtype=INT64),) * 2).splice(
+            f"{own.handle.name}/newest/", [push.take, wait.name], device=own.handle.device
         )
         keep = own.put("keep", [step])
         report, (steps,) = trace(progress, (TensorSpec(dtype=INT64, shape=Shape(())),) * 3).splice(
-            f"{own.handle.name}/progress/", [step, began.name, push.take], device=host
+            f"{own.handle.name}/progress/", [step, began.name, push.take], device=own.handle.device
         )
         zero, begin = own.put_numbers("first", [0])
         return _EndOfStep(
-            nodes=(own.handle, began, tokens.handle, first, size, rest, *count, keep, *report, zero, begin),
-            targets=(keep.name,),
+            nodes=(own.handle, began, *count, *register, give, wait, *newer, keep, *report, zero, begin),
+            targets=(give.name, keep.name),
             setup=(begin.name,),
             progress=steps,
         )
+
+    def _waiting(self, waits: str, push: PushInTurn, topology: Topology) -> tuple[tuple[Node, ...], Node]:
+        """Nodes that leave this task's mailbox if it must wait, and the wait, which comes after them.
+
+        Args:
+            waits: tensor, 1 if the task must wait, else 0.
+        """
+        waiting = waiting_queue(topology)
+        mailbox = TensorQueue.of_numbers(f"mailboxes/worker_{self.plan.task}", waiting.handle.device)
+        specs = (TensorSpec(dtype=HANDLE), TensorSpec(dtype=HANDLE), TensorSpec(dtype=INT32))
+        nodes, (left,) = trace(register, specs).splice(
+            f"{mailbox.handle.name}/register/",
+            [waiting.handle.name, mailbox.handle.name, waits],
+            device=waiting.handle.device,
+            control=[push.take],
+        )
+        wait = mailbox.take_several("await", waits, [left.removeprefix("^")])
+        return (waiting.handle, mailbox.handle, *nodes), wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,10 +177,6 @@ def _without_updates(
 def _is_first(graph: TrainGraph, target: str) -> bool:
     first = {b.values for b in graph.boundaries if b.rule == "first-replica"}
     return not first.isdisjoint(map(producer, graph.graph.by_name[target].inputs))
-
-
-def _clock(giver: int, taker: int, topology: Topology) -> TensorQueue:
-    return TensorQueue.of_numbers(f"clocks/{giver}_to_{taker}", topology.host_device(taker))
 
 
 def _own_step(task: int, topology: Topology) -> TensorQueue:

@@ -11,7 +11,7 @@ from strategies.ir.resource_uses import resource_uses
 from strategies.ir.train_graph import Boundary, Contribution, TrainGraph
 from strategies.ir.traversal import levels_of
 from strategies.passes.parameter_server.accumulator import Accumulator
-from strategies.passes.parameter_server.token_queues import await_token, give_token
+from strategies.passes.parameter_server.token_queues import tokens_down
 from strategies.passes.replicate.rewire import contribute
 from strategies.passes.robust.aggregate_gathered import with_aggregated
 from strategies.passes.robust.gradient_vector import Aggregated, ServerGathering, by_level
@@ -25,8 +25,8 @@ class ParameterServerSync:
 
     Task 0 runs the takes and the update regions of all servers in its own session, so that the order between
     the captured updates (a shared step counter, a global norm) holds across servers; the work itself stays on
-    them. Another task's step ends with a token that task 0 sends after the update: no task reads before
-    it.
+    them. Another task's step ends with a token that task 0 sends after the update, directly or through other
+    tasks: no task reads before it.
     """
 
     name: ClassVar[str] = "sync-ps"
@@ -85,17 +85,17 @@ class ParameterServerSync:
     def _waiting_for_updates(
         self, graph: TrainGraph, exchange: "_Exchange", late: Container[str], topology: Topology
     ) -> TrainGraph:
-        """Step of a task that pushes, and ends when the updater's token arrives."""
-        wait = await_token(_tokens(self.plan.task), topology.host_device(UPDATER), exchange.pushes)
+        """Step of a task that pushes, and ends when the updater's token has arrived and is passed on."""
+        tokens = _tokens(self.plan.task, exchange.pushes, topology)
         updated = {v.name for v in graph.variables if v.rank is None}
         # The remaining nodes belong to this task's replicas; the updater checks the updated values.
         return replace(
-            contribute(graph, {}, [*exchange.nodes, *wait]),
+            contribute(graph, {}, [*exchange.nodes, *(node for nodes in tokens for node in nodes)]),
             boundaries=tuple(b for b in graph.boundaries if b.rank is not None),
             regions=tuple(r for r in graph.regions if r.variable not in updated),
             shared_update=tuple(n for n in graph.shared_update if graph.graph.by_name[n].device),
             state_targets=tuple(t for t in graph.state_targets if t not in late),
-            step_targets=(*exchange.pushes, wait[-1].name),
+            step_targets=(*exchange.pushes, *(nodes[-1].name for nodes in tokens)),
         )
 
     def _gatherings(self, by_rule: Sequence[Boundary], topology: Topology) -> tuple[ServerGathering, ...]:
@@ -159,15 +159,20 @@ class _Reads:
 
 
 def _updating(graph: TrainGraph, exchange: _Exchange, topology: Topology) -> TrainGraph:
-    """Step of the updater, which sends every other task a token after the updates."""
+    """Step of the updater, which sends tokens after the updates."""
     graph = with_aggregated(graph, exchange.aggregated, [])
-    device = topology.host_device(UPDATER)
-    others = (worker for worker in range(topology.n_tasks) if worker != UPDATER)
-    tokens = [give_token(_tokens(worker), worker, device, graph.targets()) for worker in others]
+    tokens = _tokens(UPDATER, graph.targets(), topology)
     added = [*exchange.nodes, *(node for nodes in tokens for node in nodes)]
     targets = (*exchange.pushes, *(nodes[-1].name for nodes in tokens))
     return contribute(graph, exchange.combined, added, step_targets=targets)
 
 
-def _tokens(worker: int) -> str:
-    return f"tokens/worker_{worker}"
+def _tokens(task: int, after: Iterable[str], topology: Topology) -> list[tuple[Node, ...]]:
+    return tokens_down(
+        UPDATER,
+        task,
+        topology.n_tasks,
+        name=lambda worker: f"tokens/worker_{worker}",
+        device=topology.host_device,
+        after=after,
+    )

@@ -1,20 +1,25 @@
 """Token queues by which tasks wait for each other, and update servers one at a time."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 from strategies.errors import StrategyError
-from strategies.ir.graph import Node, producer
+from strategies.ir.graph import Node, Shape, producer
 from strategies.ir.resource_uses import resource_uses
 from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import TrainGraph
 from strategies.ir.traversal import descendants
-from strategies.passes.tensor_queue import INT32, TensorQueue
+from strategies.passes.tensor_queue import INT32, INT64, TensorQueue
 from strategies.topology import UPDATER, Topology
 
 
-def turn_queue(topology: Topology) -> TensorQueue:
-    """Queue with one number, the updates made; the task that holds it has exclusive access to the servers."""
-    return TensorQueue.of_numbers("turn", topology.host_device(UPDATER))
+def turn_queue(topology: Topology, *more: Shape) -> TensorQueue:
+    """Queue with one number, the updates made; the task that holds it has exclusive access to the servers.
+
+    Args:
+        more: shapes of further int64 tensors that go with the number.
+    """
+    device = topology.host_device(UPDATER)
+    return TensorQueue.of("turn", (INT64,) * (1 + len(more)), device, shapes=(Shape(()), *more))
 
 
 def waiting_for_turn(graph: TrainGraph, within: Container[str], take: str) -> tuple[Node, ...]:
@@ -77,3 +82,36 @@ def await_token(name: str, device: str, after: Iterable[str]) -> tuple[Node, Nod
     """Nodes that wait for a token after other nodes; the last node waits."""
     queue = TensorQueue.of_tokens(name, device)
     return queue.handle, queue.take("await", after)
+
+
+FAN_OUT = 8
+"""Number of tasks to which a task gives tokens."""
+
+
+def tokens_down(
+    root: int,
+    task: int,
+    n_tasks: int,
+    *,
+    name: Callable[[int], str],
+    device: Callable[[int], str],
+    after: Iterable[str],
+) -> list[tuple[Node, ...]]:
+    """Nodes by which a task takes the token that the root gives to all others, and passes it on.
+
+    Tokens go down a tree, so that neither the root nor its graph grows with the number of tasks.
+
+    Args:
+        name: function that returns the name of a task's queue. device: function that returns its giver's.
+        after: nodes before which the root gives no token, or another task takes none.
+    Returns:
+        Groups of nodes; the last node of each is to run.
+    """
+    order = [root, *(other for other in range(n_tasks) if other != root)]
+    place = order.index(task)
+    groups: list[tuple[Node, ...]] = []
+    if place:
+        groups.append(await_token(name(task), device(order[(place - 1) // FAN_OUT]), after))
+        after = [groups[0][-1].name]
+    below = order[FAN_OUT * place + 1 : FAN_OUT * (place + 1) + 1]
+    return groups + [give_token(name(other), other, device(task), after) for other in below]
