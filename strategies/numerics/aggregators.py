@@ -12,7 +12,7 @@ from typing import TypeAlias
 import tensorflow as tf
 
 from strategies.numerics.compressors import StateSpec
-from strategies.numerics.rows import Rows, ascending, finite_vectors, padded
+from strategies.numerics.rows import Rows, ascending, finite_vectors, n_rows, padded
 from strategies.plan.aggregation import BUCKETING, CLIPPING, MEAN, MIXING, TOO_FEW_FINITE, Aggregation
 
 INFINITE = float("inf")
@@ -50,7 +50,7 @@ def states(aggregation: Aggregation, size: int, dtype: str) -> tuple[StateSpec, 
 
 
 def aggregate(
-    vectors: Sequence[tf.Tensor],
+    blocks: Sequence[tf.Tensor],
     state: Sequence[tf.Tensor],
     *,
     aggregation: Aggregation,
@@ -62,19 +62,19 @@ def aggregate(
     Contributions that are not finite are left out and counted as faulty.
 
     Args:
-        vectors: one vector [d] per worker, float or double.
+        blocks: vectors of all workers, float or double: [k, d] for k workers each.
         state: state after the previous step, initially zeros.
         shares: each worker's share of the examples; only the plain mean weights by it.
     Raises:
         tf.errors.InvalidArgumentError: in a run of the graph with too few finite contributions.
     """
-    finite = finite_vectors(vectors)
+    finite = finite_vectors(blocks)
     n_finite, least = tf.math.count_nonzero(finite, dtype=tf.int32), aggregation.least_finite
     # In pieces, so that a graph's text shows each one whole.
-    message = [f"rule={aggregation.rule} needs {least}", TOO_FEW_FINITE, f"of {len(vectors)} workers, got"]
+    message = [f"rule={aggregation.rule} needs {least}", TOO_FEW_FINITE, f"of {n_rows(blocks)} workers, got"]
     enough = tf.debugging.Assert(n_finite >= least, [*message, n_finite])
     with tf.control_dependencies([enough]):
-        rows = Rows.of(vectors, tf.identity(finite))
+        rows = Rows.of(blocks, tf.identity(finite))
     f = tf.maximum(aggregation.f - (aggregation.n - n_finite), 0)
     turn = state[-1] if aggregation.pre == BUCKETING else None
     if aggregation.pre == MIXING:
@@ -154,9 +154,9 @@ def mean_around_median(rows: Rows, *, count: tf.Tensor) -> tf.Tensor:
 
     def of_chunk(matrix: tf.Tensor) -> tf.Tensor:
         middle = _middle(_sorted(matrix, rows), rows.count)
-        values = padded(matrix, len(rows.vectors), INFINITE)
-        closest = ascending([tf.abs(value - middle) for value in values], carried=values)
-        return tf.reduce_mean(tf.stack(closest)[:count], axis=0)
+        values = padded(matrix, rows.n_workers, INFINITE)
+        closest = ascending(tf.abs(values - middle), carried=values)
+        return tf.reduce_mean(closest[:count], axis=0)
 
     return rows.map(of_chunk)
 
@@ -280,7 +280,7 @@ def nearest_neighbour_mixing(rows: Rows, *, f: tf.Tensor) -> Rows:
     size = rows.count - f
     ranks = tf.argsort(tf.argsort(rows.squared_distances(), axis=1, stable=True), axis=1)
     return Rows(
-        vectors=rows.vectors,
+        blocks=rows.blocks,
         order=rows.order,
         mixing=tf.ensure_shape(tf.cast(ranks < size, tf.float64) / tf.cast(size, tf.float64), [None, None]),
     )
@@ -299,7 +299,7 @@ def bucketing(rows: Rows, *, size: int, draw: tf.Tensor) -> Rows:
     places = tf.argsort(tf.argsort(tf.random.stateless_uniform([n], draw, dtype=tf.float64)))
     within = tf.equal(tf.range((n + size - 1) // size)[:, None], (places // size)[None, :])
     counts = tf.math.count_nonzero(within, axis=1, keepdims=True, dtype=tf.float64)
-    return Rows(vectors=rows.vectors, order=rows.order, mixing=tf.cast(within, tf.float64) / counts)
+    return Rows(blocks=rows.blocks, order=rows.order, mixing=tf.cast(within, tf.float64) / counts)
 
 
 def median_of_servers(*values: tf.Tensor, n_lying: int) -> tf.Tensor:
@@ -312,17 +312,13 @@ def median_of_servers(*values: tf.Tensor, n_lying: int) -> tf.Tensor:
     """
     n_honest = len(values) - n_lying
     sent = [value if place < n_honest else -value for place, value in enumerate(values)]
-    by_value = ascending(sent)
-    return (
-        _middle(tf.stack(by_value), len(values))
-        if values[0].dtype.is_floating
-        else by_value[(len(values) - 1) // 2]
-    )
+    by_value = ascending(tf.stack(sent))
+    return _middle(by_value, len(values)) if values[0].dtype.is_floating else by_value[(len(values) - 1) // 2]
 
 
 def _sorted(matrix: tf.Tensor, rows: Rows) -> tf.Tensor:
-    """Values of each coordinate in ascending order, then infinite ones: [number of vectors, c]."""
-    return tf.stack(ascending(padded(matrix, len(rows.vectors), INFINITE)))
+    """Values of each coordinate in ascending order, then infinite ones: [number of workers, c]."""
+    return ascending(padded(matrix, rows.n_workers, INFINITE))
 
 
 def _middle(values: tf.Tensor, n: tf.Tensor | int) -> tf.Tensor:
@@ -351,7 +347,7 @@ def _workers_of(rows: Rows) -> tf.Tensor:
         if rows.mixing is None
         else tf.boolean_mask(rows.order, tf.reduce_any(rows.mixing > 0, axis=0))
     )
-    return tf.reduce_any(tf.equal(tf.range(len(rows.vectors))[:, None], used[None, :]), axis=1)
+    return tf.reduce_any(tf.equal(tf.range(rows.n_workers)[:, None], used[None, :]), axis=1)
 
 
 def _mean(contributions: Contributions) -> Result:

@@ -5,6 +5,7 @@ from zlib import crc32
 
 import tensorflow as tf
 
+from strategies.numerics.rows import n_rows, together
 from strategies.plan.faults import Fault, deviations, sending_wrong
 
 _DRAW, _NOISE = 0, 1
@@ -79,20 +80,25 @@ def flipped_labels(labels: tf.Tensor, step: tf.Tensor, *, fault: Fault) -> tf.Te
     return tf.where(acts(step, fault), other, labels)
 
 
-def colluding(vectors: Sequence[tf.Tensor], step: tf.Tensor, *, faults: Sequence[Fault]) -> list[tf.Tensor]:
-    """Vectors sent by workers when faulty ones know the honest ones' vectors: [d] each.
+def colluding(blocks: Sequence[tf.Tensor], step: tf.Tensor, *, faults: Sequence[Fault]) -> list[tf.Tensor]:
+    """Vectors sent by workers when faulty ones know the honest ones' vectors: [k, d] for k workers each.
 
     Args:
-        vectors: vectors of all workers. step: step number, int64 scalar.
+        blocks: vectors of all workers, in the same form. step: step number, int64 scalar.
     """
+    seeing = [fault for fault in faults if fault.place == "others"]
+    if not seeing:
+        return list(blocks)
+    vectors = together(blocks)
     bad = sending_wrong(faults)
-    honest = [vector for worker, vector in enumerate(vectors) if worker not in bad]
-    sent = list(vectors)
-    for fault in (fault for fault in faults if fault.place == "others"):
+    honest = tf.gather(vectors, [worker for worker in range(n_rows(blocks)) if worker not in bad])
+    sent = vectors
+    for fault in seeing:
         own = sent[fault.worker]
         other = _seeing(fault, vectors, honest, len(bad))
-        sent[fault.worker] = tf.cond(acts(step, fault), lambda other=other: other, lambda own=own: own)
-    return sent
+        row = tf.cond(acts(step, fault), lambda other=other: other, lambda own=own: own)
+        sent = tf.tensor_scatter_nd_update(sent, [[fault.worker]], row[None])
+    return [sent]
 
 
 def next_step(step: tf.Tensor) -> tf.Tensor:
@@ -105,15 +111,14 @@ def _scale(fault: Fault) -> float:
     return fault.scale
 
 
-def _seeing(fault: Fault, vectors: Sequence[tf.Tensor], honest: Sequence[tf.Tensor], n_bad: int) -> tf.Tensor:
+def _seeing(fault: Fault, vectors: tf.Tensor, honest: tf.Tensor, n_bad: int) -> tf.Tensor:
     if fault.kind == "mimic":
         return honest[0] if fault.target is None else vectors[fault.target]
-    share = tf.constant(1.0 / len(honest), honest[0].dtype)
-    mean = tf.add_n(list(honest)) * share
+    mean = tf.reduce_mean(honest, axis=0)
     if fault.kind == "inner-product":
         return mean * tf.constant(-_scale(fault), mean.dtype)
-    variance = tf.add_n([tf.square(vector - mean) for vector in honest]) * share
-    scale = deviations(len(vectors), n_bad) if fault.scale is None else fault.scale
+    variance = tf.reduce_mean(tf.math.squared_difference(honest, mean), axis=0)
+    scale = deviations(vectors.shape[0], n_bad) if fault.scale is None else fault.scale
     return mean - tf.sqrt(variance) * tf.constant(scale, mean.dtype)
 
 

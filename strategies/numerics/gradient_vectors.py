@@ -3,6 +3,7 @@
 Rows of sparse gradients follow the dense ones: the rows that any worker has, zeros for workers without them.
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -57,6 +58,38 @@ def marked_rows(
     return tf.cast(merged, tf.as_dtype(dtype)), tf.cast(unique, tf.int64) + owner * n_rows
 
 
+def take_all(
+    queue: tf.Tensor, *, n: int, size: int, rows: tuple[tuple[int, ...], ...], dtype: int
+) -> list[tf.Tensor]:
+    """Take the tensors that n workers have put into a queue, one element each, in any order.
+
+    Args:
+        queue: handle; an element is the worker's number, its vector [size], and for each sparse gradient its
+            rows and marked ids.
+        rows: shape of one row of each sparse gradient.
+        dtype: TensorFlow's number of the type of vectors and rows.
+    Returns:
+        Vectors in the order of workers, flat; for each sparse gradient all rows and all marked ids.
+    """
+    wanted = tf.as_dtype(dtype)
+    types = [wanted, *(kind for _ in rows for kind in (wanted, tf.int64))]
+    shapes = [[size], *(shape for row in rows for shape in ([None, *row], [None]))]
+    arrays = [
+        tf.TensorArray(kind, n, infer_shape=False, element_shape=shape)
+        for kind, shape in zip(types, shapes, strict=True)
+    ]
+
+    def one(turn: tf.Tensor, *before: tf.TensorArray) -> tuple[object, ...]:
+        worker, *tensors = tf.raw_ops.QueueDequeueV2(handle=queue, component_types=[tf.int64, *types])
+        place = tf.cast(tf.reshape(worker, []), tf.int32)
+        return turn + 1, *(a.write(place, tensor) for a, tensor in zip(before, tensors, strict=True))
+
+    _, *filled = tf.while_loop(
+        lambda turn, *_: turn < n, one, [tf.constant(0), *arrays], parallel_iterations=1
+    )
+    return [array.concat() for array in filled]
+
+
 def combined_gradients(
     *tensors: tf.Tensor,
     layout: Layout,
@@ -76,17 +109,16 @@ def combined_gradients(
     """
     n = aggregation.n
     inputs = iter(tensors)
-    vectors = _of_workers(inputs, n, layout)
+    blocks = _of_workers(inputs, n, layout)
     unions = []
     for dims, _, _ in layout.sparse:
         rows, ids = (_together(inputs, n, layout) for _ in range(2))
         unions.append(_union(rows, ids, n, dims))
     *state, counts = inputs
     if unions:
-        parts = [tf.unstack(tf.reshape(values, [n, -1]), n) for _, values in unions]
-        vectors = [tf.concat(pieces, axis=0) for pieces in zip(vectors, *parts, strict=True)]
-    vectors = colluding(vectors, counts[-1, 0], faults=faults)
-    result = aggregate(vectors, state, aggregation=aggregation, shares=shares, seed=seed)
+        blocks = _with_rows(blocks, [tf.reshape(values, [n, -1]) for _, values in unions])
+    blocks = colluding(blocks, counts[-1, 0], faults=faults)
+    result = aggregate(blocks, state, aggregation=aggregation, shares=shares, seed=seed)
     sizes = [layout.size, *(tf.size(values) // n for _, values in unions)]
     pieces = tf.split(result.vector, sizes) if unions else [result.vector]
     dense = apart(pieces[0], shapes=[dims for dims, _ in layout.dense]) if layout.dense else []
@@ -103,9 +135,17 @@ def combined_gradients(
 
 
 def _of_workers(inputs: Iterator[tf.Tensor], n: int, layout: Layout) -> list[tf.Tensor]:
-    if layout.gathered:
-        return tf.unstack(tf.reshape(next(inputs), [n, layout.size]), n)  # type: ignore[no-any-return]
-    return [next(inputs) for _ in range(n)]
+    shape = [n if layout.gathered else 1, layout.size]
+    return [tf.reshape(next(inputs), shape) for _ in range(1 if layout.gathered else n)]
+
+
+def _with_rows(blocks: Sequence[tf.Tensor], values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Blocks with further coordinates of the same workers, [n, …] each."""
+    starts = itertools.accumulate((block.shape[0] for block in blocks), initial=0)
+    return [
+        tf.concat([block, *(value[start : start + block.shape[0]] for value in values)], axis=1)
+        for block, start in zip(blocks, starts, strict=False)
+    ]
 
 
 def _together(inputs: Iterator[tf.Tensor], n: int, layout: Layout) -> tf.Tensor:

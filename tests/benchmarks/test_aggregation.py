@@ -68,7 +68,8 @@ class Rules:
         types = {"float": tf.float32, "int64": tf.int64}
         state = [tf.zeros(spec.dims, types[spec.dtype]) for spec in states(aggregation, self.size, "float")]
         shares = (1.0 / N_WORKERS,) * N_WORKERS
-        return aggregate(vectors, state, aggregation=aggregation, shares=shares).vector  # type: ignore[arg-type]
+        blocks = [tf.expand_dims(vector, 0) for vector in vectors]
+        return aggregate(blocks, state, aggregation=aggregation, shares=shares).vector  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

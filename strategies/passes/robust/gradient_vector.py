@@ -4,16 +4,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from strategies.ir.graph import DType, Node, Shape, n_elements, tensor
+from strategies.ir.tensor_proto import const
 from strategies.ir.train_graph import Boundary, Contribution
 from strategies.ir.traversal import at_level
 from strategies.numerics.aggregators import states
 from strategies.numerics.compressors import StateSpec
-from strategies.numerics.gradient_vectors import Layout, as_vector, combined_gradients, marked_rows
+from strategies.numerics.gradient_vectors import (
+    Layout,
+    as_vector,
+    combined_gradients,
+    marked_rows,
+    take_all,
+)
 from strategies.passes.collectives.buckets import row_shape, static_dims
 from strategies.passes.replicate.rewire import sync_prefix, total
 from strategies.passes.replicate.state_variables import StateVariable
 from strategies.passes.task_plan import TaskPlan
-from strategies.passes.tensor_queue import TensorQueue
+from strategies.passes.tensor_queue import HANDLE, TensorQueue
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.faults import Fault
 from strategies.plan.payload import vector_type
@@ -225,9 +232,15 @@ def _shares(topology: Topology) -> tuple[float, ...]:
     return tuple(count / topology.batch_size for count in examples)
 
 
+MOST_QUEUES = 16
+"""Number of workers up to which each has a queue of its own, from which nothing is copied."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerGathering:
     """Queues on a server, found by their shared names; each holds one worker's tensors of a step.
+
+    Many workers share one queue, so that the server's graph does not grow with them.
 
     Attributes:
         device: server's device. task: task that receives the gradients.
@@ -239,10 +252,18 @@ class ServerGathering:
     task: int
     name: str
 
+    @property
+    def _is_shared(self) -> bool:
+        return self.vector.aggregation.n > MOST_QUEUES
+
     def push(self, task: int, sent: Sent, after: Iterable[str]) -> list[Node]:
         """Nodes that send a worker's prepared tensors after other nodes; the push is last."""
-        queue = self._queue(task)
-        return [queue.handle, queue.put("push", sent.tensors, after)]
+        if not self._is_shared:
+            queue = self._queue(task)
+            return [queue.handle, queue.put("push", sent.tensors, after)]
+        queue = self._shared_queue
+        number = const(f"{queue.handle.name}/worker_{task}", INT64, task, device=self.device)
+        return [queue.handle, number, queue.put("push", [number.name, *sent.tensors], after)]
 
     def take(self, topology: Topology, rank: int, owners: tuple[int, ...]) -> tuple[list[Node], Aggregated]:
         """Nodes that wait for all workers and take their vectors, and the nodes of the rule.
@@ -252,6 +273,13 @@ class ServerGathering:
         Args:
             rank: replica whose session holds the rule's state. owners: all replicas with such a state.
         """
+        nodes, received = self._taken_together() if self._is_shared else self._taken(topology)
+        aggregated = self.vector.aggregated(
+            received, topology, rank=rank, owners=owners, device=self.device, gathered=self._is_shared
+        )
+        return nodes, aggregated
+
+    def _taken(self, topology: Topology) -> tuple[list[Node], list[str]]:
         takes: list[Node] = []
         nodes: list[Node] = []
         for task in range(topology.n_tasks):
@@ -262,11 +290,26 @@ class ServerGathering:
             nodes += [take] if task == self.task else [queue.handle, take]
         n_sent = len(self.vector.sent_types)
         # Every worker's vectors, then for each sparse gradient every worker's rows and every worker's ids.
-        received = [tensor(take.name, kind) for kind in range(n_sent) for take in takes]
-        aggregated = self.vector.aggregated(
-            received, topology, rank=rank, owners=owners, device=self.device, gathered=False
+        return nodes, [tensor(take.name, kind) for kind in range(n_sent) for take in takes]
+
+    def _taken_together(self) -> tuple[list[Node], list[str]]:
+        vector, queue = self.vector, self._shared_queue
+        snippet = trace(
+            take_all,
+            (TensorSpec(dtype=HANDLE),),
+            n=vector.aggregation.n,
+            size=vector.size,
+            rows=tuple(static_dims(b)[1:] for b in vector.sparse),
+            dtype=dtype_number(vector.dtype),
         )
-        return nodes, aggregated
+        nodes, received = snippet.splice(
+            f"{queue.handle.name}/take/", [queue.handle.name], device=self.device
+        )
+        return list(nodes), list(received)
 
     def _queue(self, task: int) -> TensorQueue:
         return TensorQueue.of(f"{self.name}/worker_{task}", self.vector.sent_types, self.device, capacity=1)
+
+    @property
+    def _shared_queue(self) -> TensorQueue:
+        return TensorQueue.of(f"{self.name}/workers", (INT64, *self.vector.sent_types), self.device)

@@ -28,6 +28,8 @@ SHAPES: Mapping[str, tuple[int, int]] = {
 }
 """Rule → workers, and faulty ones among them."""
 DIM = 4
+MANY = 16
+"""Number of workers from which on operations are on all rows at once."""
 Aggregate = Callable[[Vector], Vector]
 
 
@@ -42,7 +44,8 @@ def aggregate_of(aggregation: Aggregation, dim: int = DIM, shares: tuple[float, 
     with tf.Graph().as_default() as graph, as_in_snippets():
         rows = tf.compat.v1.placeholder(tf.float64, [aggregation.n, dim])
         combined = aggregate(
-            tf.unstack(rows),
+            # As gathered, or as each worker has put its own into a queue.
+            [rows] if aggregation.n > MANY else tf.split(rows, aggregation.n),
             [tf.zeros(spec.dims, types[spec.dtype]) for spec in states(aggregation, dim, "double")],
             aggregation=aggregation,
             shares=shares or (1.0,) * aggregation.n,
@@ -122,6 +125,38 @@ def test_a_rule_equals_its_definition(rule: str) -> None:
     aggregate = aggregate_of(aggregation)
     for name, rows in inputs(aggregation.n).items():
         assert_equal(aggregate(rows), reference(rows, aggregation), rows, name)
+
+
+@pytest.mark.parametrize("pre", ["none", MIXING])
+@pytest.mark.parametrize("rule", list(BY_NAME))
+def test_a_rule_equals_its_definition_for_many_workers(rule: str, pre: str) -> None:
+    aggregation = Aggregation.of({"rule": rule, "f": SHAPES[rule][1], "pre": pre}, MANY + 3)
+    assert aggregation is not None
+    aggregate = aggregate_of(aggregation)
+    for name, rows in inputs(aggregation.n).items():
+        if pre == "none" or name not in ("tied", "near-equal", "two groups", "on a line"):
+            assert_equal(aggregate(rows), reference(rows, aggregation), rows, name)
+
+
+def test_the_number_of_operations_does_not_grow_with_many_workers() -> None:
+    import tensorflow as tf
+
+    from strategies.numerics.aggregators import aggregate, states
+
+    def n_operations(rule: str, n: int) -> int:
+        aggregation = Aggregation.of({"rule": rule, "f": min(1, SHAPES[rule][1]), "pre": "none"}, n)
+        assert aggregation is not None
+        with tf.Graph().as_default() as graph, as_in_snippets():
+            aggregate(
+                [tf.zeros([n, DIM])],
+                [tf.zeros(spec.dims) for spec in states(aggregation, DIM, "float")],
+                aggregation=aggregation,
+                shares=(1.0 / n,) * n,
+            )
+            return len(graph.get_operations())
+
+    for rule in BY_NAME:
+        assert n_operations(rule, 20) == n_operations(rule, 100)
 
 
 def assert_equal(got: Vector, expected: Vector, rows: Vector, name: str) -> None:
