@@ -96,11 +96,17 @@ _DESCRIBED = (
     Strategy(
         name="sharded-ps",
         usual_name="sharded parameter servers",
-        summary="Parameter servers; each large variable is split over all of them.",
+        summary="Parameter servers; each large variable is split over several or all of them.",
         layout=partitioned.on_servers(partitioned.by_servers, apart=True),
         parts=partitioned.by_servers,
         whole="ps-load-balancing",
-        params=(partitioned.MIN_BYTES, *parameter_server.PARAMS, *compressors.PARAMS),
+        params=(
+            partitioned.MIN_BYTES,
+            partitioned.SERVER_PARTS,
+            *parameter_server.PARAMS,
+            *compressors.PARAMS,
+        ),
+        notes=partitioned.fewer_parts,
     ),
     Strategy(
         name="parallax",

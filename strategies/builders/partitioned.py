@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import groupby
 from typing import TypeAlias
@@ -173,6 +174,7 @@ MAX_SHARDS = Param(
     unit="parts",
     summary="Most parts of a variable; one that needs more stays whole.",
 )
+SERVER_PARTS = replace(MAX_SHARDS, default=6, summary="Most parts of a variable.")
 MIN_BYTES = Param(
     name="min_bytes",
     type=int,
@@ -220,8 +222,12 @@ def by_smallest_non_divisor(
 
 
 def by_servers(step: StepSummary, topology: Topology, params: Params) -> dict[str, Choice]:
-    """Cut axis 0 of every large variable into one part per server; with fewer rows it stays whole."""
-    n_servers, least = topology.n_tasks, int(params[MIN_BYTES.name] or 0)
+    """Cut axis 0 of every large variable into one part per server, `max_shards` at most.
+
+    A variable with fewer rows stays whole.
+    """
+    n_servers = min(topology.n_tasks, int(params[SERVER_PARTS.name] or 0))
+    least = int(params[MIN_BYTES.name] or 0)
 
     def axis(v: VariableSummary) -> int | str:
         return _axis_0(v) if v.bytes >= least else f"smaller than min_bytes={least}"
@@ -264,6 +270,18 @@ def kept_whole(step: StepSummary, nodes: Sequence[PlanNode]) -> list[str]:
         if v.kind == "trainable" and v.synced and v.cut_refusals and v.name not in cut
     ]
     return [f"kept whole, since their updates cannot be cut: {first_few(whole)}"] if whole else []
+
+
+def fewer_parts(
+    _step: StepSummary, nodes: Sequence[PlanNode], topology: Topology, params: Params
+) -> list[str]:
+    """Note on variables that could be spread over more servers."""
+    most = int(params[SERVER_PARTS.name] or 0)
+    if most >= topology.n_tasks or not any(node.partition for node in nodes):
+        return []
+    where = f"each variable is on {most} of {topology.n_tasks} servers at most"
+    reason = "each part costs every worker two messages in a step and nodes of its graph"
+    return [f"{where}, since {reason}; raise max_shards to spread variables over more"]
 
 
 def _axis_0(v: VariableSummary) -> int | str:

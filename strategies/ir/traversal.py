@@ -152,15 +152,21 @@ def descendants(
     """The named nodes and all nodes that depend on them; arguments as in `ancestors`."""
     consumers = graph.consumers
     visited: set[str] = set()
+    # A sum of all gradients has too many inputs to search them for each one.
+    read_by: dict[str, frozenset[str]] = {}
     waiting = list(names)
     while waiting:
         name = waiting.pop()
         if name in visited or name in stop:
             continue
         visited.add(name)
-        # A sum of all gradients has too many inputs to search them for each one.
-        users = (u for u in consumers.get(name, ()) if u.name not in visited and u.name not in stop)
-        waiting += [user.name for user in users if control or name in map(producer, user.data_inputs)]
+        for user in consumers.get(name, ()):
+            if user.name in visited or user.name in stop:
+                continue
+            if not control and user.name not in read_by:
+                read_by[user.name] = frozenset(map(producer, user.data_inputs))
+            if control or name in read_by[user.name]:
+                waiting.append(user.name)
     return visited
 
 

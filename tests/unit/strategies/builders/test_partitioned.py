@@ -91,6 +91,18 @@ def test_small_variables_and_too_few_rows_are_not_sharded():
     assert set(cuts_of(make_plan("sharded-ps", {}, step, THREE).nodes)) == {"large"}
 
 
+@pytest.mark.parametrize(("params", "n_parts"), [({}, 6), ({"max_shards": 4}, 4), ({"max_shards": 64}, 12)])
+def test_a_variable_is_on_a_limited_number_of_servers_which_the_plan_notes(params, n_parts):
+    twelve = Topology(replicas_per_task=(1,) * 12, batch_size=24)
+    plan = make_plan("sharded-ps", params, step_of(cuttable("v", 60, 900), cuttable("w", 60, 900)), twelve)
+    for name in ("v", "w"):
+        destinations = partition_of(plan, name).destinations
+        assert len(set(destinations)) == len(destinations) == n_parts
+    assert sum(n_bytes > 0 for n_bytes in plan.server_bytes) == min(2 * n_parts, 12)
+    notes = [note for note in plan.notes if note.startswith(f"each variable is on {n_parts} of 12 servers")]
+    assert len(notes) == (n_parts < 12)
+
+
 @pytest.mark.parametrize(
     ("strategy", "params", "whole", "reasons"),
     [
