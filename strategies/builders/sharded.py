@@ -11,7 +11,7 @@ from strategies.builders.shared_params import KNOBS
 from strategies.errors import first_few
 from strategies.params import Param, Params
 from strategies.plan.node_rules import is_owned
-from strategies.plan.schema import Partition, PlanNode, StepSummary
+from strategies.plan.schema import Partition, PlanNode, StepSummary, VariableSummary
 from strategies.topology import Topology
 
 BUCKET_BYTES = Param(

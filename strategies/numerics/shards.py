@@ -7,123 +7,18 @@ number of operations grows with tensors, not with members, if parts of equal len
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import tensorflow as tf
 
 from strategies.numerics.collectives import apart, carried, gathered, joined, summed
-
-Dims = tuple[int, ...]
-MOST_MEMBERS_OF_A_TASK = 10
-"""Members of one task with which TensorFlow's all-to-all is right.
-
-It names a message by the numbers of its sender and receiver, one written behind the other: if a task has
-members 1 and 11, "1" and "15" read like "11" and "5".
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardedTensor:
-    """Static description of a tensor in consecutive parts along an axis.
-
-    Attributes:
-        sizes: length of each part. owners: rank of the member to which it belongs.
-    """
-
-    dims: Dims
-    axis: int
-    sizes: tuple[int, ...]
-    owners: tuple[int, ...]
-
-    @property
-    def is_whole(self) -> bool:
-        return len(self.sizes) == 1
-
-    @property
-    def outer(self) -> int:
-        return math.prod(self.dims[: self.axis])
-
-    @property
-    def inner(self) -> int:
-        return math.prod(self.dims[self.axis + 1 :])
-
-    @property
-    def layers(self) -> "tuple[_Layer, ...]":
-        """Consecutive parts, each of a member after the previous one's; a single layer if sorted by rank."""
-        layers: list[_Layer] = []
-        place = start = 0
-        while place < len(self.sizes):
-            stop = place + 1
-            while stop < len(self.sizes) and self.owners[stop - 1] < self.owners[stop]:
-                stop += 1
-            sizes = self.sizes[place:stop]
-            layers.append(_Layer(start=start, sizes=sizes, owners=self.owners[place:stop]))
-            start += sum(sizes)
-            place = stop
-        return tuple(layers)
-
-    def dims_of(self, length: int) -> Dims:
-        """Shape of a range of this length along the axis."""
-        return (*self.dims[: self.axis], length, *self.dims[self.axis + 1 :]) if self.dims else ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Parts of equal length, of consecutive members.
-
-    Attributes:
-        start: place of the first part along the axis. rank: its member. count: number of parts.
-    """
-
-    start: int
-    rank: int
-    count: int
-    size: int
-
-    @property
-    def stop(self) -> int:
-        return self.start + self.count * self.size
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Layer:
-    start: int
-    sizes: tuple[int, ...]
-    owners: tuple[int, ...]
-
-    @property
-    def width(self) -> int:
-        return max(self.sizes)
-
-    @property
-    def runs(self) -> list[_Run]:
-        runs: list[_Run] = []
-        start = self.start
-        for size, owner in zip(self.sizes, self.owners, strict=True):
-            last = runs[-1] if runs else None
-            if last is not None and last.size == size and last.rank + last.count == owner:
-                runs[-1] = _Run(last.start, last.rank, last.count + 1, size)
-            else:
-                runs.append(_Run(start, owner, 1, size))
-            start += size
-        return runs
-
-
-def row_length(tensors: Sequence[ShardedTensor]) -> int:
-    """Number of elements of each member's row."""
-    parted = [t for t in tensors if not t.is_whole]
-    wholes = [t for t in tensors if t.is_whole]
-    longest = max((sum(_sizes(wholes, rank)) for rank in {t.owners[0] for t in wholes}), default=0)
-    return sum(sum(_widths(t)) for t in parted) + longest
-
-
-def _widths(tensor: ShardedTensor) -> list[int]:
-    """Number of elements that each layer of a tensor takes of a row."""
-    return [tensor.outer * layer.width * tensor.inner for layer in tensor.layers]
-
-
-def _sizes(wholes: Sequence[ShardedTensor], rank: int) -> list[int]:
-    return [math.prod(t.dims) for t in wholes if t.owners[0] == rank]
+from strategies.plan.sharding import (
+    MOST_MEMBERS_OF_A_TASK,
+    Layer,
+    ShardedTensor,
+    layer_widths,
+    row_length,
+    sums_wholes,
+)
 
 
 def reduce_scatter(
@@ -159,7 +54,7 @@ def reduce_scatter(
         ranges = list(itertools.islice(rest, count))
         wholes.append(ranges[0] if count == 1 else tf.concat(ranges, axis=tensor.axis))
     group, n = (len(order), group_key), len(order)
-    in_rows = tuple(t for t in tensors if not (t.is_whole and _sums_wholes(tensors, n)))
+    in_rows = tuple(t for t in tensors if not (t.is_whole and sums_wholes(tensors, n)))
     values_in_rows = [v for v, t in zip(wholes, tensors, strict=True) if t in in_rows]
     others = [(v, t) for v, t in zip(wholes, tensors, strict=True) if t not in in_rows]
     exchanged: list[tf.Tensor] = []
@@ -185,12 +80,6 @@ def reduce_scatter(
         for _ in range(t.owners.count(rank))
     ]
     return own, tf.group(*exchanged)
-
-
-def _sums_wholes(tensors: Sequence[ShardedTensor], n: int) -> bool:
-    """True if summing whole tensors on all members sends fewer bytes than padding all rows to the longest."""
-    wholes = [t for t in tensors if t.is_whole]
-    return n * row_length(wholes) > 2 * sum(math.prod(t.dims) for t in wholes)
 
 
 def _own_sum(
@@ -271,7 +160,7 @@ def _matrix(values: Sequence[tf.Tensor], tensors: Sequence[ShardedTensor], n: in
     return columns[0] if len(columns) == 1 else tf.concat(columns, axis=1)
 
 
-def _column(value: tf.Tensor, tensor: ShardedTensor, layer: _Layer, n: int) -> tf.Tensor:
+def _column(value: tf.Tensor, tensor: ShardedTensor, layer: Layer, n: int) -> tf.Tensor:
     """Each member's part of one layer, zeros for members without one: [n, width]."""
     outer, inner, width = tensor.outer, tensor.inner, layer.width
     block = tf.reshape(value, [outer, -1, inner])
@@ -347,9 +236,8 @@ def _row(own: Sequence[tf.Tensor], tensors: Sequence[ShardedTensor], rank: int, 
 
 def _parts_of(row: tf.Tensor, tensors: Sequence[ShardedTensor], rank: int) -> Iterator[tf.Tensor]:
     """Parts that a member owns, from its row."""
-    sizes = [width for tensor in tensors if not tensor.is_whole for width in _widths(tensor)]
-    wholes = [tensor for tensor in tensors if tensor.is_whole]
-    own = _sizes(wholes, rank)
+    sizes = [width for tensor in tensors if not tensor.is_whole for width in layer_widths(tensor)]
+    own = [math.prod(t.dims) for t in tensors if t.is_whole and t.owners[0] == rank]
     rest = row.shape[0] - sum(sizes) - sum(own)
     pieces = iter(_split(row, [*sizes, *own, *([rest] if rest else [])]))
     columns = [next(pieces) for _ in sizes]
@@ -370,7 +258,7 @@ def _parts_of(row: tf.Tensor, tensors: Sequence[ShardedTensor], rank: int) -> It
 
 def _wholes(matrix: tf.Tensor, tensors: Sequence[ShardedTensor]) -> Iterator[tf.Tensor]:
     """Values of tensors in order, from all members' rows; their shapes are still to be set."""
-    widths = [width for tensor in tensors if not tensor.is_whole for width in _widths(tensor)]
+    widths = [width for tensor in tensors if not tensor.is_whole for width in layer_widths(tensor)]
     wholes = [tensor for tensor in tensors if tensor.is_whole]
     length = matrix.shape[1] - sum(widths)
     columns = iter(_split(matrix, [*widths, *([length] if wholes else [])], axis=1))
@@ -391,7 +279,7 @@ def _wholes(matrix: tf.Tensor, tensors: Sequence[ShardedTensor]) -> Iterator[tf.
             yield ranges[0] if len(ranges) == 1 else tf.concat(ranges, axis=1)
 
 
-def _runs_of(column: tf.Tensor, tensor: ShardedTensor, layer: _Layer) -> Iterator[tf.Tensor]:
+def _runs_of(column: tf.Tensor, tensor: ShardedTensor, layer: Layer) -> Iterator[tf.Tensor]:
     """Parts of each run of a layer, [outer, number of parts, size, inner]."""
     outer, inner, width = tensor.outer, tensor.inner, layer.width
     for run in layer.runs:

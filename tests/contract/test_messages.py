@@ -13,6 +13,8 @@ from matrix import PARTITIONED
 from harness.verification.worker.in_process import programs_of
 from strategies.planner import exchanges
 
+OPERATIONS = {"sum": "CollectiveReduceV2", "scatter": "CollectiveAllToAllV2", "gather": "CollectiveGatherV2"}
+
 
 def flows_by(case, plan, transport):
     return [flow for flow in exchanges(plan, case.summary) if flow.transport == transport]
@@ -74,12 +76,9 @@ def test_tensorflow_s_collectives_are_the_messages_of_the_flows(cases, model, st
     plan = case.plan(strategy, (1, 1), **knobs, **params)
     predicted = Counter()
     for flow in flows_by(case, plan, "collectives"):
-        if flow.op == "sum":
-            predicted["CollectiveReduceV2"] += flow.n_messages
-        else:
-            rows = flow.op == "gather" and not flow.n_bytes
-            # With two replicas a scatter is a gather of each pair's shares; lengths precede rows.
-            predicted["CollectiveGatherV2"] += flow.n_messages + (1 if rows else 0)
+        rows = flow.op == "gather" and not flow.n_bytes
+        # Lengths precede rows.
+        predicted[OPERATIONS[flow.op]] += flow.n_messages + (1 if rows else 0)
     graph = tf.compat.v1.GraphDef.FromString(programs_of(case.step, plan)[0].graph_def)
     assert predicted == Counter(node.op for node in graph.node if node.op.startswith("Collective"))
 

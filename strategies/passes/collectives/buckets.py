@@ -10,11 +10,11 @@ from strategies.ir.graph import DType, Shape, element_bytes, n_elements
 from strategies.ir.train_graph import Block, Boundary
 from strategies.ir.traversal import at_level
 from strategies.numerics.collectives import IN_ORDER
-from strategies.numerics.shards import ShardedTensor, row_length
 from strategies.passes.replicate.rewire import sync_prefix
 from strategies.plan.compressors import payload_bytes
 from strategies.plan.partitions import Shards
 from strategies.plan.schema import Compression
+from strategies.plan.sharding import ShardedTensor, row_length
 
 # A large tensor is sent alone: it need not wait for the rest of its bucket, nor be copied into one buffer
 # with it. One collective of 64 MB runs at a third of the speed of the same bytes in four pieces at once.

@@ -36,8 +36,6 @@ def collective_flows(reduced: Parts, run: RunFacts) -> Iterator[Flow]:
     rows: defaultdict[tuple[object, ...], list[tuple[AlikeParts, VariableSummary]]] = defaultdict(list)
     for parts, variable in reduced:
         node = parts.node
-        if is_scattered(parts):
-            continue
         averaged = node.synchronizer == "average"
         if averaged or dense_crossings(node, variable):
             dense[_message(parts, run)].append((parts, variable))
@@ -46,11 +44,6 @@ def collective_flows(reduced: Parts, run: RunFacts) -> Iterator[Flow]:
             rows[(node.synchronizer, node.group if in_bucket else parts.name)].append((parts, variable))
     yield from (_dense_flow(members, run) for members in dense.values())
     yield from (_rows_flow(members, run) for members in rows.values())
-
-
-def is_scattered(parts: AlikeParts) -> bool:
-    """True if only a variable's owner gets the sum of its gradient."""
-    return bool(parts.owners) and not parts.node.sparse and not parts.node.whole_gradient
 
 
 def _is_alone(node: PlanNode, run: RunFacts) -> bool:

@@ -16,9 +16,10 @@ from strategies.params import Params
 from strategies.plan.exchanges.collectives import collective_flows, statistics_flows
 from strategies.plan.exchanges.cores import core_flows
 from strategies.plan.exchanges.flow import Flow, RunFacts
-from strategies.plan.exchanges.owners import owner_flows
+from strategies.plan.exchanges.owners import is_scattered, owner_flows
 from strategies.plan.exchanges.servers import server_flows
-from strategies.plan.partitions import alike_parts
+from strategies.plan.node_rules import is_owned
+from strategies.plan.partitions import alike_parts, parts_of
 from strategies.plan.schema import PlanNode, StatisticSummary, StepSummary
 from strategies.topology import Topology
 
@@ -43,18 +44,40 @@ def flows_of(
     by_name = {v.name: v for v in step.variables}
     run = RunFacts.of(step, topology, params)
     served, on_cores, reduced = [], [], []
-    for parts in (parts for node in nodes for parts in alike_parts(node)):
-        variable, synchronizer = by_name[parts.node.variable], parts.node.synchronizer
-        if synchronizer in ("ps", "robust-servers") or (synchronizer == "none" and parts.destinations):
-            served.append((parts, variable))
-        elif synchronizer == "cross-replica-sum" or parts.node.in_parts:
-            on_cores.append(parts.node)
-        elif synchronizer != "none":
-            reduced.append((parts, variable))
+    owned = [
+        (part, by_name[node.variable])
+        for node in nodes
+        if node.synchronizer != "none" and is_owned(node)
+        for part in ((node,) if _is_in_one_bucket(node) else parts_of(node))
+    ]
+    for node, variable in owned:
+        # What all replicas get of its gradient crosses whole.
+        reduced += [] if is_scattered(node) else [(parts, variable) for parts in alike_parts(_whole(node))]
+    for node in (node for node in nodes if node.synchronizer == "none" or not is_owned(node)):
+        variable, synchronizer = by_name[node.variable], node.synchronizer
+        for parts in alike_parts(node):
+            if synchronizer in ("ps", "robust-servers") or (synchronizer == "none" and parts.destinations):
+                served.append((parts, variable))
+            elif synchronizer == "cross-replica-sum" or node.in_parts:
+                on_cores.append(parts.node)
+            elif synchronizer != "none":
+                reduced.append((parts, variable))
     return (
         *server_flows(served, run),
         *(flow for node in on_cores for flow in core_flows(node, by_name, run)),
         *collective_flows(reduced, run),
-        *owner_flows(reduced, run),
+        *owner_flows(owned, run),
         *statistics_flows(statistics, run),
     )
+
+
+def _is_in_one_bucket(node: PlanNode) -> bool:
+    return node.partition is None or len({*(node.partition.groups or ())}) <= 1
+
+
+def _whole(node: PlanNode) -> PlanNode:
+    """Node of a variable with owners, as if it were not in parts."""
+    if node.partition is None:
+        return node
+    group = None if node.partition.groups is None else node.partition.groups[0]
+    return node.model_copy(update={"partition": None, "group": group})

@@ -7,6 +7,7 @@ from strategies.ir.graph import element_bytes, n_elements
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.exchanges.collectives import LENGTH_BYTES, RING_LENGTHS_BYTES
 from strategies.plan.exchanges.cores import MOST_IN_ALL_TO_ALL
+from strategies.plan.node_rules import is_owned
 from strategies.plan.partitions import parts_of
 from strategies.plan.payload import (
     ID_BYTES,
@@ -38,7 +39,7 @@ def payload_by_pairs(plan, step):
 class _Step:
     def __init__(self, plan, step):
         self.plan, self.by_name = plan, {v.name: v for v in step.variables}
-        self.parts = [part for node in plan.nodes for part in parts_of(node)]
+        self.nodes = plan.nodes
         self.topology = topology_of(plan)
         self.n, self.n_tasks = self.topology.n_replicas, self.topology.n_tasks
         self.local = [self.topology.local_replicas(task) for task in range(self.n_tasks)]
@@ -50,8 +51,14 @@ class _Step:
         )
 
     def exchanges(self):
-        owned = []
-        for part in self.parts:
+        owned = [node for node in self.nodes if node.synchronizer != "none" and is_owned(node)]
+        for node in owned:
+            if node.sparse or node.whole_gradient:
+                yield from self.reduced(
+                    node.model_copy(update={"partition": None}), self.by_name[node.variable]
+                )
+        parts = [part for node in self.nodes if node not in owned for part in parts_of(node)]
+        for part in parts:
             variable = self.by_name[part.variable.partition("/part_")[0]]
             if part.synchronizer == "ps":
                 yield from self.served(part, variable)
@@ -62,26 +69,45 @@ class _Step:
             elif part.synchronizer == "cross-replica-sum" or part.in_parts:
                 yield from self.on_cores(part, variable)
             elif part.synchronizer != "none":
-                owned += [] if part.owner is None else [(part, variable)]
-                if part.owner is None or part.sparse or part.whole_gradient:
-                    yield from self.reduced(part, variable)
+                yield from self.reduced(part, variable)
         yield from self.of_owners(owned)
         n_bytes = sum(statistic.bytes for statistic in self.plan.statistics)
         yield "sum", self.ring(2 * (self.n_tasks - 1) / self.n_tasks * n_bytes)
 
     def of_owners(self, owned):
-        gradients, values = {}, {}
-        for part, variable in owned:
-            bucket = part.group, part.dtype, part.transport == "tcp"
-            shares = values.setdefault((part.gathered, *bucket), Counter())
-            shares[part.owner] += part.bytes * (1 if part.gathered else variable.updates)
-            if not part.sparse and not part.whole_gradient:
-                gradients.setdefault(bucket, Counter())[part.owner] += part.bytes * variable.crossings
-        for (*_, in_ring), shares in gradients.items():
-            yield "scatter", self.around(self.by_task(shares), 0) if in_ring else self.exchanged(shares)
-        for (*_, in_ring), shares in values.items():
-            longest = (self.n - 1) * max(shares.values())
-            yield "gather", self.around(self.by_task(shares), 1) if in_ring else self.ring(longest)
+        buckets = {}
+        for node in owned:
+            variable, parts = self.by_name[node.variable], parts_of(node)
+            bucket = parts[0].group, node.dtype, node.transport == "tcp"
+            n_times = 1 if node.gathered else variable.updates
+            buckets.setdefault(("gather", node.gathered, *bucket), []).append((parts, n_times))
+            if not node.sparse and not node.whole_gradient:
+                buckets.setdefault(("scatter", False, *bucket), []).append((parts, variable.crossings))
+        for (op, *_, in_ring), members in buckets.items():
+            if in_ring:
+                shares = Counter()
+                for part, n_times in ((part, n_times) for parts, n_times in members for part in parts):
+                    shares[part.owner] += part.bytes * n_times
+                yield op, self.around(self.by_task(shares), 0 if op == "scatter" else 1)
+                continue
+            for turn in range(max(n_times for _, n_times in members)):
+                yield from self.by_collectives(op, [parts for parts, n_times in members if n_times > turn])
+
+    def by_collectives(self, op, members):
+        """Rows of one length from each replica to each other; of gradients, what sends less is summed."""
+        row = sum(max(part.bytes for part in parts) for parts in members if len(parts) > 1)
+        wholes = Counter()
+        for (part,) in (parts for parts in members if len(parts) == 1):
+            wholes[part.owner] += part.bytes
+        longest, both = max(wholes.values(), default=0), sum(wholes.values())
+        if op == "scatter" and self.n * longest > 2 * both:
+            yield "sum", self.ring(2 * (self.n - 1) / self.n * both)
+        else:
+            row += longest
+        if op == "scatter":
+            yield op, self.exchanged(dict.fromkeys(range(self.n), row))
+        else:
+            yield op, self.ring((self.n - 1) * row)
 
     def ring(self, n_bytes):
         n = self.n_tasks

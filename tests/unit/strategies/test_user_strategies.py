@@ -140,7 +140,7 @@ def test_numbers_that_follow_a_rule_are_read_in_either_form():
     many = Topology(replicas_per_task=(1,) * 20, batch_size=40)
     table = trainable("w", 40, 4, partitionable_axes=(0,), apart_axes=(0,))
     step = step_of(table)
-    plan = make_plan("sharded-ps", {"min_bytes": 1}, step, many)
+    plan = make_plan("sharded-ps", {"min_bytes": 1, "max_shards": 20}, step, many)
     document = plan.model_dump(mode="json")
     assert document["replicas_per_task"] == [{"repeat": 1, "times": 20}]
     assert document["nodes"][0]["partition"]["sizes"] == [{"repeat": 2, "times": 20}]

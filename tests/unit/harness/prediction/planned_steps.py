@@ -22,7 +22,7 @@ DENSE = step_of(*(v.model_copy(update={"sparse": False, "rows_per_example": None
 STRATEGIES = (
     "ps",
     "ps-load-balancing",
-    "sharded-ps",
+    "sharded-ps:max_shards=4096",
     "partitioned-ps",
     "parallax",
     "all-reduce",
@@ -68,7 +68,8 @@ def profile(step=STEP, *, compute_s=0.010, update_s=0.002, examples=1):
 def planned(strategy, n_workers, *, step=STEP, own=None, **params):
     """A step under a strategy, written as on the command line."""
     name, _, written = strategy.partition(":")
-    params |= dict(pair.split("=") for pair in written.split(",") if pair)
+    for knob, value in (pair.split("=") for pair in written.split(",") if pair):
+        params[knob] = int(value) if value.isdecimal() else value
     topology = Topology(replicas_per_task=(1,) * n_workers, batch_size=BATCH)
     plan = make_plan(name, params, step, topology)
     shapes = topology_of(plan).kinds().examples

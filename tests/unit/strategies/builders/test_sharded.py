@@ -173,9 +173,9 @@ def test_new_values_of_a_table_travel_dense_and_its_gradient_as_rows():
     planned = plan(table, batch_size=4)
     assert node_of(planned, "table").partition.sizes == (25, 25)
     rows, values = 2 * 3 * (4 * 8 + 8), 2 * 4 * 25 * 8
-    assert planned.payload_bytes_per_step == 2 * (rows + 2 * 16) + values
+    assert planned.payload_bytes_per_step == 2 * (rows + 16) + values
     gathered = plan(table, batch_size=4, transport="ring")
-    assert gathered.payload_bytes_per_step == 2 * (rows + 2 * 4) + values
+    assert gathered.payload_bytes_per_step == 2 * (rows + 4) + values
 
 
 def test_replicas_of_one_task_send_nothing():

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from strategies.numerics import shards
 from strategies.numerics.collectives import gathered
-from strategies.numerics.shards import ShardedTensor, all_gather, reduce_scatter, row_length
+from strategies.numerics.shards import all_gather, reduce_scatter
 from strategies.passes.collectives.members import GATHER_GROUP_KEY, SCATTER_KEY
+from strategies.plan.sharding import ShardedTensor, row_length
 
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")

@@ -66,7 +66,7 @@ def test_servers_of_parts_of_the_same_variables_share_a_flow(n_tasks):
         trainable(name, 400, 4, partitionable_axes=(0,), readiness=place)
         for place, name in enumerate(("one", "two", "three"))
     ]
-    packed = flows("sharded-ps", step_of(*cut), (1,) * n_tasks, min_bytes=1)
+    packed = flows("sharded-ps", step_of(*cut), (1,) * n_tasks, min_bytes=1, max_shards=n_tasks)
     assert [said(flow) for flow in packed] == [
         ("pull", "read values", ("one", "two", "three"), list(range(n_tasks))),
         ("push", "gradients", ("one", "two", "three"), list(range(n_tasks))),
