@@ -17,14 +17,17 @@ class Block:
 
     Attributes:
         sizes: length of each slice. tasks: task to which each belongs.
-        arrives: True if a gather delivers the tensor; False if this worker has it already.
+        first: number of the first slice among all slices of a transfer, the same on all workers.
+        vector: number of the vector in which a worker hands over the tensor or receives it, behind the blocks
+            before it; None for a tensor that stays where it is, because its worker has it.
     """
 
     outer: int = 1
     inner: int = 1
     sizes: tuple[int, ...]
     tasks: tuple[int, ...]
-    arrives: bool = True
+    first: int = 0
+    vector: int | None = 0
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -40,8 +43,8 @@ class Transfer:
         kind: `sum` on all workers; `scatter`, one share of a sum per worker; `gather` of all workers' shares;
             `concatenate` of vectors whose lengths are known only at run time, in task order.
         blocks: tensors that a worker hands to a scatter, or receives from a gather or has already; empty for
-            `sum` and `concatenate`. A worker's share consists of its slices, in order. Workers may join
-            slices to different blocks, but have them in the same order.
+            `sum` and `concatenate`. A worker's share consists of its slices by number. Workers may join
+            slices to different blocks.
         level: level of the boundary or update; `BEFORE_ALL` for values that the forward pass starts with.
         wire: type of a sum's values on the network; None for their own type.
         factor: factor on the complete sum.

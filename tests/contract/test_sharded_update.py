@@ -104,7 +104,7 @@ def contiguous(case, plan) -> list[tuple[int, ...]]:
         [
             shares_of(t)
             for t in program.step.transfers
-            if t.kind == "gather" and len(t.blocks) == 1 and t.blocks[0].arrives
+            if t.kind == "gather" and len(t.blocks) == 1 and t.blocks[0].vector is not None
         ]
         for program in programs_of(case.step, plan)
     ]

@@ -1,6 +1,5 @@
 """A worker's interface to transfers between all workers, which a thread makes in the background."""
 
-import math
 import queue
 import sys
 import threading
@@ -153,15 +152,11 @@ class Exchange:
         return [total] if len(total) else [], came_s
 
     def _gathered(self, transfer: Transfer, own: Vector) -> tuple[list[Vector], float]:
-        shares, arriving = self._shares[transfer.name], [block.arrives for block in transfer.blocks]
-        lengths = [math.prod(block.shape) for block in transfer.blocks if block.arrives]
-        *into, room = self._room(transfer, [own.dtype] * (len(lengths) + 1), [*lengths, shares.n_copied])
-        arrived = iter(into)
-        tensors = [next(arrived) if arrives else None for arrives in arriving]
-        came_s = self._transport.gather(
-            own, shares.places(tensors, room), partial(shares.copy_own, tensors, own)
-        )
-        shares.copy_into(tensors, room)
+        shares = self._shares[transfer.name]
+        lengths = [*shares.vector_lengths, shares.n_copied]
+        *into, room = self._room(transfer, [own.dtype] * len(lengths), lengths)
+        came_s = self._transport.gather(own, shares.places(into, room), partial(shares.copy_own, into, own))
+        shares.copy_into(into, room)
         return into, came_s
 
     def _room(

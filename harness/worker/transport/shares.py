@@ -1,31 +1,53 @@
-"""Shares of all workers in the tensors of one transfer: views where a share is in one piece, else copies."""
+"""Shares of all workers in the vectors of one transfer: views where a share is in one piece, else copies."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from harness.worker.transport.tcp_ring import Vector
 from strategies.ir.train_graph import Block
 
 
 @dataclass(frozen=True, slots=True)
-class _Slice:
-    """Range of a block's middle axis, and its place in the share of its worker."""
+class _Piece:
+    """Elements of a vector: a range of it, or slices of the block [outer, length, inner] that is there.
 
-    block: int
+    Attributes:
+        start: place of the first element of the range, or of the block.
+        shape: shape of the block; None for a range.
+        slices: start and stop of the slices along the middle axis of the block.
+    """
+
+    vector: int
     start: int
-    stop: int
-    at: int
     n_elements: int
+    shape: tuple[int, int, int] | None = None
+    slices: tuple[int, int] = (0, 0)
+
+    def view(self, vectors: Sequence[Vector]) -> Vector:
+        vector = vectors[self.vector]
+        if self.shape is None:
+            return vector[self.start : self.start + self.n_elements]
+        block = vector[self.start : self.start + math.prod(self.shape)].reshape(self.shape)
+        return block[:, slice(*self.slices)]
+
+    def continues_in(self, other: "_Piece") -> bool:
+        """True if both are ranges and the other one follows."""
+        is_next = (other.vector, other.start) == (self.vector, self.start + self.n_elements)
+        return is_next and self.shape is None and other.shape is None
 
 
 class Shares:
     """Shares of a transfer's workers.
 
-    A share that is one contiguous piece of memory is sent from, or received into, its tensor. Shares in
-    several pieces are copied as a whole: a message for each piece would cost more.
+    A share that is one range of a vector is sent from it, or received into it. Other shares are copied as a
+    whole: a message for each piece would cost more.
 
     Attributes:
         lengths: number of elements of each worker's share.
+        vector_lengths: number of elements of each vector.
         n_copied: number of elements of all shares that are copied.
     Args:
         n_workers: number of all workers; some may have no slice.
@@ -33,76 +55,100 @@ class Shares:
     """
 
     def __init__(self, blocks: Sequence[Block], n_workers: int, own: int | None = None) -> None:
-        self._shapes = [block.shape for block in blocks]
-        self._slices: list[list[_Slice]] = [[] for _ in range(n_workers)]
-        self.lengths = [0] * n_workers
-        for place, block in enumerate(blocks):
-            start = 0
-            for size, task in zip(block.sizes, block.tasks, strict=True):
-                n = block.outer * size * block.inner
-                if n:
-                    self._slices[task].append(_Slice(place, start, start + size, self.lengths[task], n))
-                self.lengths[task] += n
-                start += size
+        slices: list[list[tuple[int, int, _Piece | None]]] = [[] for _ in range(n_workers)]
+        self.vector_lengths = [0] * (1 + max((b.vector for b in blocks if b.vector is not None), default=-1))
+        for block in blocks:
+            for number, task, n, piece in self._slices(block):
+                slices[task].append((number, n, piece))
+            if block.vector is not None:
+                self.vector_lengths[block.vector] += math.prod(block.shape)
+        for of_task in slices:
+            of_task.sort(key=lambda item: item[0])
+        self.lengths = [sum(n for _, n, _ in of_task) for of_task in slices]
         self._own = own
+        self._own_slices = [] if own is None else [(n, piece) for _, n, piece in slices[own]]
+        self._pieces = [
+            _merged(piece for _, _, piece in of_task if piece is not None) if task != own else []
+            for task, of_task in enumerate(slices)
+        ]
         self._starts: list[int | None] = []
         self.n_copied = 0
-        for task in range(n_workers):
-            is_direct = task == own or self._is_direct(self._slices[task])
-            self._starts.append(None if is_direct else self.n_copied)
-            self.n_copied += 0 if is_direct else self.lengths[task]
+        for pieces, length in zip(self._pieces, self.lengths, strict=True):
+            is_copied = len(pieces) > 1 or (len(pieces) == 1 and pieces[0].shape is not None)
+            self._starts.append(self.n_copied if is_copied else None)
+            self.n_copied += length if is_copied else 0
 
-    def _is_direct(self, slices: Sequence[_Slice]) -> bool:
-        return len(slices) == 0 or (len(slices) == 1 and self._is_contiguous(slices[0]))
+    def _slices(self, block: Block) -> Iterator[tuple[int, int, int, _Piece | None]]:
+        """Number, task, number of elements and place of each slice that has any elements."""
+        start = 0
+        for number, (size, task) in enumerate(zip(block.sizes, block.tasks, strict=True), block.first):
+            n = block.outer * size * block.inner
+            if n:
+                yield number, task, n, self._piece(block, start, start + size)
+            start += size
 
-    def _is_contiguous(self, piece: _Slice) -> bool:
-        outer, length, _ = self._shapes[piece.block]
-        return outer == 1 or piece.stop - piece.start == length
+    def _piece(self, block: Block, start: int, stop: int) -> _Piece | None:
+        if block.vector is None:
+            return None
+        outer, length, inner = block.shape
+        first, n = self.vector_lengths[block.vector], outer * (stop - start) * inner
+        if outer == 1 or stop - start == length:
+            return _Piece(block.vector, first + start * inner, n)
+        return _Piece(block.vector, first, n, block.shape, (start, stop))
 
-    def copied_from(self, tensors: Sequence[Vector], room: Vector) -> list[Vector]:
-        """Shares of tensors, one vector for each worker.
+    def copied_from(self, vectors: Sequence[Vector], room: Vector) -> list[Vector]:
+        """Shares of vectors, one for each worker.
 
         Args:
-            room: [n_copied] of the tensors' type, for the shares that are copied.
+            room: [n_copied] of the vectors' type, for the shares that are copied.
         """
-        for task, start in enumerate(self._starts):
+        shares = self.places(vectors, room)
+        for pieces, start, share in zip(self._pieces, self._starts, shares, strict=True):
             if start is not None:
-                for piece in self._slices[task]:
-                    at = start + piece.at
-                    source = self._piece(tensors, piece)
-                    room[at : at + piece.n_elements].reshape(source.shape)[...] = source
-        return self.places(tensors, room)
+                np.concatenate([piece.view(vectors).reshape(-1) for piece in pieces], out=share)
+        return shares
 
-    def places(self, tensors: Sequence[Vector | None], room: Vector) -> list[Vector]:
+    def places(self, vectors: Sequence[Vector], room: Vector) -> list[Vector]:
         """Destinations of all shares; those in `room` are still to be copied by `copy_into`."""
-        places = []
-        for task, start in enumerate(self._starts):
-            if start is not None:
-                places.append(room[start : start + self.lengths[task]])
-            elif self._slices[task] and task != self._own:
-                places.append(self._piece(tensors, self._slices[task][0]).reshape(-1))
-            else:
-                places.append(room[:0])
-        return places
+        return [
+            room[start : start + length]
+            if start is not None
+            else pieces[0].view(vectors)
+            if pieces
+            else room[:0]
+            for pieces, start, length in zip(self._pieces, self._starts, self.lengths, strict=True)
+        ]
 
-    def copy_into(self, tensors: Sequence[Vector | None], room: Vector) -> None:
+    def copy_into(self, vectors: Sequence[Vector], room: Vector) -> None:
         """Copy the received shares in `room` to their places."""
-        for task, start in enumerate(self._starts):
+        for pieces, start, length in zip(self._pieces, self._starts, self.lengths, strict=True):
             if start is not None:
-                self._copy(tensors, task, room[start : start + self.lengths[task]])
+                _spread(room[start : start + length], pieces, vectors)
 
-    def copy_own(self, tensors: Sequence[Vector | None], share: Vector) -> None:
-        """Copy this worker's own share to the tensors that arrive."""
-        assert self._own is not None
-        self._copy(tensors, self._own, share)
+    def copy_own(self, vectors: Sequence[Vector], share: Vector) -> None:
+        """Copy this worker's own share to the vectors that arrive."""
+        start = 0
+        for n, piece in self._own_slices:
+            if piece is not None:
+                _spread(share[start : start + n], [piece], vectors)
+            start += n
 
-    def _copy(self, tensors: Sequence[Vector | None], task: int, share: Vector) -> None:
-        for piece in self._slices[task]:
-            if tensors[piece.block] is not None:
-                place = self._piece(tensors, piece)
-                place[...] = share[piece.at : piece.at + piece.n_elements].reshape(place.shape)
 
-    def _piece(self, tensors: Sequence[Vector | None], piece: _Slice) -> Vector:
-        tensor = tensors[piece.block]
-        assert tensor is not None
-        return tensor.reshape(self._shapes[piece.block])[:, piece.start : piece.stop]
+def _spread(share: Vector, pieces: Sequence[_Piece], vectors: Sequence[Vector]) -> None:
+    start = 0
+    for piece in pieces:
+        place = piece.view(vectors)
+        place[...] = share[start : start + piece.n_elements].reshape(place.shape)
+        start += piece.n_elements
+
+
+def _merged(pieces: Iterable[_Piece]) -> list[_Piece]:
+    """Pieces with ranges that follow each other as one."""
+    merged: list[_Piece] = []
+    for piece in pieces:
+        if merged and merged[-1].continues_in(piece):
+            last = merged.pop()
+            merged.append(replace(last, n_elements=last.n_elements + piece.n_elements))
+        else:
+            merged.append(piece)
+    return merged

@@ -9,7 +9,13 @@ from strategies.ir.graph import Node, Shape
 from strategies.ir.train_graph import BEFORE_ALL, Block, TrainGraph, Transfer
 from strategies.ir.traversal import at_level
 from strategies.numerics.shards import all_gather
-from strategies.passes.collectives.buckets import Member, ShardBucket, shard_buckets
+from strategies.passes.collectives.buckets import (
+    Member,
+    ShardBucket,
+    in_vectors,
+    range_blocks,
+    shard_buckets,
+)
 from strategies.passes.collectives.members import instance_keys
 from strategies.passes.collectives.tcp_ring import Dims, Exchange, carry_out, give
 from strategies.plan.partitions import Shards
@@ -115,7 +121,7 @@ def _joined(members: Sequence[Member], joins: Container[Names]) -> Iterator[tupl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Arriving:
+class _Tensor:
     """Tensor that the ring delivers or that this task has: one range, or all ranges of joined members.
 
     Attributes:
@@ -134,26 +140,22 @@ class _Arriving:
         return self.copy or "/".join(self.members)
 
 
-def _arriving(
-    members: Sequence[Member], task_of: Mapping[int, int], task: int, joins: Container[Names]
-) -> Iterator[_Arriving]:
+def _tensors(
+    members: Sequence[Member], task_of: Mapping[int, int], joins: Container[Names]
+) -> Iterator[_Tensor]:
+    blocks_of = iter(range_blocks(members, task_of))
     for together in _joined(members, joins):
         names, layout = tuple(m.name for m in together), together[0].layout
-        blocks = [block for m in together for block in m.blocks(task_of, m.shards.range_sizes)]
+        blocks = list(itertools.chain(*itertools.islice(blocks_of, len(together))))
         if names in joins:
             sizes = tuple(size for block in blocks for size in block.sizes)
             tasks = tuple(owner for block in blocks for owner in block.tasks)
             block = replace(blocks[0], sizes=sizes, tasks=tasks)
-            yield _Arriving(dims=layout.dims_of(sum(sizes)), block=block, members=names)
+            yield _Tensor(dims=layout.dims_of(sum(sizes)), block=block, members=names)
             continue
         for (copy, owner), block in zip(_copies(together[0]), blocks, strict=True):
-            yield _Arriving(
-                dims=layout.dims_of(sum(block.sizes)),
-                block=replace(block, arrives=task_of[owner] != task),
-                members=names,
-                copy=copy,
-                owner=owner,
-            )
+            dims = layout.dims_of(sum(block.sizes))
+            yield _Tensor(dims=dims, block=block, members=names, copy=copy, owner=owner)
 
 
 def _gather_by_ring(
@@ -166,16 +168,21 @@ def _gather_by_ring(
 ) -> None:
     task_of = {r.rank: r.task for r in topology.replicas()}
     host = topology.host_device(task)
-    parts = {b.name: list(_arriving(b.members, task_of, task, joins)) for b in buckets}
+    tensors = {b.name: list(_tensors(b.members, task_of, joins)) for b in buckets}
 
     def exchange(bucket: ShardBucket) -> Exchange[str]:
+        here = [t for t in tensors[bucket.name] if t.owner is not None and task_of[t.owner] == task]
+        coming = [t for t in tensors[bucket.name] if t not in here]
+        vectors = [
+            [coming[k] for k in places] for places in in_vectors([t.block for t in coming], bucket.dtype)
+        ]
+        blocks = [replace(t.block, vector=number) for number, vector in enumerate(vectors) for t in vector]
         transfer = Transfer(
             name=bucket.name,
             kind="gather",
-            blocks=tuple(part.block for part in parts[bucket.name]),
+            blocks=(*blocks, *(replace(t.block, vector=None) for t in here)),
             level=bucket.level,
         )
-        arriving = [part for part in parts[bucket.name] if part.block.arrives]
         own = [
             (own_values[copy, owner], Shape(member.layout.dims_of(size)))
             for member in bucket.members
@@ -183,9 +190,9 @@ def _gather_by_ring(
             if task_of[owner] == task
         ]
         values, shapes = [value for value, _ in own], [shape for _, shape in own]
-        comes = [[part.dims] for part in arriving]
-        tensors = yield give(transfer, [values], [shapes], bucket.dtype, host, comes=comes)
-        return {part.name: tensor for part, tensor in zip(arriving, tensors, strict=True)}
+        comes = [[t.dims for t in vector] for vector in vectors]
+        received = yield give(transfer, [values], [shapes], bucket.dtype, host, comes=comes)
+        return {t.name: value for t, value in zip(itertools.chain(*vectors), received, strict=True)}
 
     waypoint = at_level("sync/values-handed-over", buckets[0].level)
     carried = carry_out(
@@ -194,12 +201,12 @@ def _gather_by_ring(
     gathered.last_waits = (carried.last,)
     gathered.done.append(carried.handed_over)
     gathered.transfers += carried.transfers
-    for replica, part in itertools.product(topology.local_replicas(task), itertools.chain(*parts.values())):
-        if part.copy is None:
-            gathered.wholes[part.members, replica.rank] = carried.results[part.name]
-        elif part.owner != replica.rank:
-            own = own_values.get((part.copy, part.owner))
-            gathered.values[part.copy, replica.rank] = own or carried.results[part.name]
+    for replica, t in itertools.product(topology.local_replicas(task), itertools.chain(*tensors.values())):
+        if t.copy is None:
+            gathered.wholes[t.members, replica.rank] = carried.results[t.name]
+        elif t.owner != replica.rank:
+            own = own_values.get((t.copy, t.owner))
+            gathered.values[t.copy, replica.rank] = own or carried.results[t.name]
 
 
 def _gather(

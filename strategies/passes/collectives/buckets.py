@@ -135,28 +135,41 @@ class Member:
         shards = self.shards
         return ShardedTensor(dims=shards.dims, axis=shards.axis, sizes=shards.sizes, owners=shards.owners)
 
-    def blocks(self, task_of: Mapping[int, int], sizes: Sequence[int]) -> list[Block]:
-        """Blocks of consecutive parts for the workers' own transport.
 
-        Args:
-            task_of: rank → task.
-            sizes: length of each block, which has whole parts.
-        """
-        shards = self.shards
+def range_blocks(members: Sequence[Member], task_of: Mapping[int, int]) -> list[list[Block]]:
+    """Blocks of each member's ranges, for the workers' own transport.
+
+    Args:
+        members: all members of a transfer. task_of: rank → task.
+    """
+    numbers = itertools.count()
+    blocks: list[list[Block]] = []
+    for shards in (member.shards for member in members):
         outer, inner = n_elements(shards.dims[: shards.axis]), n_elements(shards.dims[shards.axis + 1 :])
-        tasks = [task_of[owner] for owner in shards.owners]
-        blocks, first = [], 0
-        for size in sizes:
-            stop = first
-            while sum(shards.sizes[first:stop]) < size:
-                stop += 1
-            blocks.append(
-                Block(
-                    outer=outer, inner=inner, sizes=shards.sizes[first:stop], tasks=tuple(tasks[first:stop])
-                )
-            )
-            first = stop
-        return blocks
+        parts = zip(shards.sizes, (task_of[owner] for owner in shards.owners), numbers, strict=False)
+        blocks.append([])
+        for length in shards.range_sizes:
+            in_range = [next(parts)]
+            while sum(size for size, _, _ in in_range) < length:
+                in_range.append(next(parts))
+            sizes, tasks, (first, *_) = zip(*in_range, strict=True)
+            blocks[-1].append(Block(outer=outer, inner=inner, sizes=sizes, tasks=tasks, first=first))
+    return blocks
+
+
+def in_vectors(blocks: Sequence[Block], dtype: DType) -> list[list[int]]:
+    """Places of the blocks in each vector: all small ones are in one, and each large one is alone.
+
+    Blocks of one task are neighbours, so that its share need not be copied.
+    """
+    small: list[int] = []
+    large: list[list[int]] = []
+    for place in sorted(range(len(blocks)), key=lambda place: min(blocks[place].tasks)):
+        if n_elements(blocks[place].shape) * element_bytes(dtype) < LARGE_BYTES:
+            small.append(place)
+        else:
+            large.append([place])
+    return [small, *large] if small else large
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,9 @@ from strategies.ir.traversal import at_level
 from strategies.numerics.collectives import hand_over, hand_over_rows, take_back, take_back_rows, waypoint
 from strategies.passes.collectives.buckets import (
     collectives,
+    in_vectors,
     owned_gradients,
+    range_blocks,
     row_shape,
     shard_buckets,
     static_dims,
@@ -331,17 +333,21 @@ class _Sums:
                 names = [name for m in bucket.members for name in ranges[m.name]]
                 owners = [owner for m in bucket.members for owner in m.shards.range_owners]
                 own = [n for n, owner in zip(names, owners, strict=True) if task_of[owner] == self.plan.task]
+                blocks = list(chain(*range_blocks(bucket.members, task_of)))
+                vectors = in_vectors(blocks, bucket.dtype)
                 transfer = Transfer(
                     name=_weighted(bucket.name, factor),
                     kind="scatter",
                     blocks=tuple(
-                        block for m in bucket.members for block in m.blocks(task_of, m.shards.range_sizes)
+                        replace(blocks[k], vector=vector)
+                        for vector, places in enumerate(vectors)
+                        for k in places
                     ),
                     level=bucket.level,
                     factor=factor,
                 )
-                exchange = self._sum(transfer, bucket.dtype, [(name,) for name in names], own)
-                yield bucket.level, tuple(names), exchange
+                shares = [[names[k] for k in places] for places in vectors]
+                yield bucket.level, tuple(names), self._sum(transfer, bucket.dtype, shares, own)
 
     def _rows(self, sparse: Mapping[str, Boundary]) -> Iterator[_Planned]:
         """Rows of all workers: the sparse boundaries of a bucket, of any types, are sent together."""

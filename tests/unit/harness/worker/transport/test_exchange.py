@@ -87,7 +87,7 @@ def test_sums_are_made_in_one_order_however_vectors_come(calls, transport):
 def test_of_shares_comes_what_has_something_in_it(transport):
     scatter = Transfer(name="scatter", kind="scatter", blocks=(Block(sizes=(3,), tasks=(0,)),))
     other = Transfer(name="other", kind="scatter", blocks=(Block(sizes=(3,), tasks=(1,)),))
-    own, others = Block(sizes=(3,), tasks=(0,), arrives=False), Block(sizes=(2,), tasks=(1,))
+    own, others = Block(sizes=(3,), tasks=(0,), vector=None), Block(sizes=(2,), tasks=(1,))
     gather = Transfer(name="gather", kind="gather", blocks=(own, others))
     exchange = Exchange(transport, [other, scatter, gather], 0)
     calls, exchange.seen = exchange.calls(), []
@@ -197,7 +197,7 @@ def test_the_end_reaches_whoever_waits(transport):
 @pytest.mark.parametrize(("level", "n_kept"), [(BEFORE_ALL, False), (1, True)])
 def test_what_others_keep_is_held_for_a_step_only(transport, level, n_kept):
     """Memory of what owners have made is used again; of what is gathered for a step, none stays."""
-    own, others = Block(sizes=(2,), tasks=(0,), arrives=False), Block(sizes=(3,), tasks=(1,))
+    own, others = Block(sizes=(2,), tasks=(0,), vector=None), Block(sizes=(3,), tasks=(1,))
     gather = Transfer(name="gather", kind="gather", blocks=(own, others), level=level)
     exchange = Exchange(transport, [gather], 0)
     calls = exchange.calls()
