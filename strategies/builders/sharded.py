@@ -34,8 +34,8 @@ LONG_PART_SLICES = 32
 def sharded_update(step: StepSummary, topology: Topology, params: Params) -> list[PlanNode]:
     """Give every replica one part of each large variable; smaller variables have one owner each.
 
-    Within a bucket the largest of these are assigned first, each to the replica that owns the fewest bytes
-    there. Variables that another update reads are updated by all replicas.
+    Within a bucket the largest whole variables are assigned first, each to the replica that owns the fewest
+    bytes there. Variables that another update reads are updated by all replicas.
     """
     cuts = _cuts(step, topology.n_replicas, int(params[MIN_BYTES.name] or 0))
     # New values are sent dense, even if gradients are sparse.

@@ -126,7 +126,7 @@ def bucket_all_reduce(
     """
     assert len(keys) == 1 or hint != IN_ORDER
     buffer = joined(*values)
-    pieces = _pieces(sum(map(math.prod, shapes)), len(keys))
+    pieces = piece_sizes(sum(map(math.prod, shapes)), len(keys))
     parts = [buffer] if len(keys) == 1 else tf.split(buffer, pieces)
     sums = [summed(part, group=group, key=key, hint=hint) for part, key in zip(parts, keys, strict=True)]
     return apart(sums[0] if len(sums) == 1 else tf.concat(sums, axis=0), shapes=shapes)
@@ -159,10 +159,10 @@ def gather_vectors(
     vectors = gathered(vector, group=group, key=key)
     if order == tuple(range(group[0])):
         return vectors
-    return tf.reshape(tf.gather(tf.reshape(vectors, [-1, size]), _places(order)), [-1])
+    return tf.reshape(tf.gather(tf.reshape(vectors, [-1, size]), places_by_rank(order)), [-1])
 
 
-def _places(order: tuple[int, ...]) -> list[int]:
+def places_by_rank(order: tuple[int, ...]) -> list[int]:
     """Place in the group of each member by rank."""
     return sorted(range(len(order)), key=order.__getitem__)
 
@@ -199,13 +199,14 @@ def gather_rows(
     if order == tuple(range(group[0])):
         present = tf.where(tf.reshape(tf.sequence_mask(lengths, longest), [-1]))[:, 0]
     else:
-        places = tf.constant(_places(order), lengths.dtype)
+        places = tf.constant(places_by_rank(order), lengths.dtype)
         by_rank = tf.range(longest)[None] + longest * places[:, None]
         present = tf.boolean_mask(by_rank, tf.sequence_mask(tf.gather(lengths, places), longest))
     return tf.gather(of_all(rows, row_keys), present), tf.gather(of_all(ids, id_keys), present)
 
 
-def _pieces(total: int, n: int) -> list[int]:
+def piece_sizes(total: int, n: int) -> list[int]:
+    """Sizes of n nearly equal pieces, the longer ones first."""
     share, extra = divmod(total, n)
     return [share + (i < extra) for i in range(n)]
 

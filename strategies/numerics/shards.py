@@ -1,23 +1,29 @@
 """Reduce-scatter and all-gather of tensors whose parts belong to single members, by TensorFlow's collectives.
 
-A bucket crosses as a matrix with a row for each member: its parts of all tensors, padded to the longest. The
-number of operations grows with tensors, not with members, if parts of equal length have members in a row.
+A bucket crosses as a matrix with a row for each member, see `plan.sharding`. The number of operations grows
+with tensors, not with members, if parts of equal length have members in a row.
 """
 
-import itertools
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 import tensorflow as tf
 
-from strategies.numerics.collectives import apart, carried, gathered, joined, summed
+from strategies.numerics.collectives import (
+    bucket_all_reduce,
+    carried,
+    gathered,
+    joined,
+    piece_sizes,
+    places_by_rank,
+    summed,
+)
 from strategies.plan.sharding import (
     MOST_MEMBERS_OF_A_TASK,
-    Layer,
     ShardedTensor,
-    layer_widths,
+    exchange_of,
+    in_row_order,
     row_length,
-    sums_wholes,
 )
 
 
@@ -28,8 +34,8 @@ def reduce_scatter(
     rank: int,
     order: tuple[int, ...],
     group_key: int,
-    keys: tuple[int, ...],
-    whole_key: int,
+    row_keys: tuple[int, ...],
+    sum_keys: tuple[int, ...],
     hint: str,
     most_local: int,
 ) -> tuple[list[tf.Tensor], tf.Operation]:
@@ -41,45 +47,44 @@ def reduce_scatter(
         values: consecutive ranges of each tensor, of one type.
         counts: number of ranges of each tensor.
         order: ranks of the members in the group's order.
-        keys: one instance key per piece of the matrix; pieces are sent concurrently.
-        whole_key: instance key for whole tensors that all members sum.
+        row_keys: one instance key per piece of the rows; pieces are sent concurrently.
+        sum_keys: one instance key per piece of the tensors that all members sum, see `exchange_of`.
         hint: TensorFlow's implementation.
         most_local: largest number of members of one task.
     Returns:
         Sums of this member's parts, tensor by tensor, and an operation that runs after the exchange.
     """
-    rest = iter(values)
-    wholes = []
-    for tensor, count in zip(tensors, counts, strict=True):
-        ranges = list(itertools.islice(rest, count))
-        wholes.append(ranges[0] if count == 1 else tf.concat(ranges, axis=tensor.axis))
-    group, n = (len(order), group_key), len(order)
-    in_rows = tuple(t for t in tensors if not (t.is_whole and sums_wholes(tensors, n)))
-    values_in_rows = [v for v, t in zip(wholes, tensors, strict=True) if t in in_rows]
-    others = [(v, t) for v, t in zip(wholes, tensors, strict=True) if t not in in_rows]
+    ranges = _grouped(values, counts)
+    wholes = [_concat(own, tensor.axis) for own, tensor in zip(ranges, tensors, strict=True)]
+    group = (len(order), group_key)
+    in_rows, in_sums = exchange_of(tensors, len(order))
+    parts: dict[int, list[tf.Tensor]] = {}
     exchanged: list[tf.Tensor] = []
-    own_in_rows: Iterator[tf.Tensor] = iter(())
-    own_others: Iterator[tf.Tensor] = iter(())
     if in_rows:
-        matrix = _matrix(values_in_rows, in_rows, n)
-        matrix = matrix if order == tuple(range(n)) else tf.gather(matrix, order)
+        chosen = [tensors[place] for place in in_rows]
+        matrix = _matrix([wholes[place] for place in in_rows], chosen, len(order))
+        matrix = matrix if order == tuple(range(len(order))) else tf.gather(matrix, order)
         exchanged += [
             _own_sum(piece, group, key, hint, order.index(rank), most_local)
-            for piece, key in zip(_pieces_of(matrix, len(keys), axis=1), keys, strict=True)
+            for piece, key in zip(_pieces(matrix, len(row_keys), axis=1), row_keys, strict=True)
         ]
-        row = exchanged[0] if len(exchanged) == 1 else tf.concat(exchanged, axis=0)
-        own_in_rows = _parts_of(row, in_rows, rank)
-    if others:
-        total = summed(joined(*(v for v, _ in others)), group=group, key=whole_key, hint=hint)
-        exchanged.append(total)
-        sums = zip(apart(total, shapes=[t.dims for _, t in others]), others, strict=True)
-        own_others = (value for value, (_, t) in sums if t.owners[0] == rank)
-    own = [
-        next(own_in_rows if t in in_rows else own_others)
-        for t in tensors
-        for _ in range(t.owners.count(rank))
-    ]
-    return own, tf.group(*exchanged)
+        row = _concat(exchanged, 0)
+        parts |= zip(in_rows, _parts_of_row(row, chosen, rank, len(order)), strict=True)
+    if in_sums:
+        shapes = tuple(tensors[place].dims for place in in_sums)
+        sums = bucket_all_reduce(
+            *(wholes[place] for place in in_sums), shapes=shapes, group=group, keys=sum_keys, hint=hint
+        )
+        exchanged += sums
+        parts |= {
+            place: [
+                part
+                for part, owner in zip(_parts(total, tensors[place]), tensors[place].owners, strict=True)
+                if owner == rank
+            ]
+            for place, total in zip(in_sums, sums, strict=True)
+        }
+    return [part for place in range(len(tensors)) for part in parts[place]], tf.group(*exchanged)
 
 
 def _own_sum(
@@ -125,203 +130,235 @@ def all_gather(
     Returns:
         Wanted ranges, tensor by tensor, and an operation that runs after the exchange.
     """
-    row = _row(own, tensors, rank, tf.as_dtype(dtype))
     n = len(order)
+    parts = _grouped(own, [tensor.owners.count(rank) for tensor in tensors])
+    in_rows = in_row_order(tensors, n)
+    chosen = [tensors[place] for place in in_rows]
+    row = _row([parts[place] for place in in_rows], chosen, n, tf.as_dtype(dtype))
     pieces = [
         tf.reshape(gathered(piece, group=(n, group_key), key=key, hint=hint), [n, piece.shape[0]])
-        for piece, key in zip(_pieces_of(row, len(keys), axis=0), keys, strict=True)
+        for piece, key in zip(_pieces(row, len(keys), axis=0), keys, strict=True)
     ]
-    matrix = pieces[0] if len(pieces) == 1 else tf.concat(pieces, axis=1)
+    matrix = _concat(pieces, 1)
     after = tf.group(matrix)
     if order != tuple(range(n)):
-        matrix = tf.gather(matrix, [order.index(member) for member in range(n)])
-    results: list[tf.Tensor] = []
-    for tensor, whole, wanted in zip(tensors, _wholes(matrix, tensors), ranges, strict=True):
-        results += _ranges_of(whole, tensor, wanted)
+        matrix = tf.gather(matrix, places_by_rank(order))
+    wholes = dict(zip(in_rows, _wholes(matrix, chosen), strict=True))
+    results = [
+        _range(wholes[place], tensor, start, stop)
+        for place, (tensor, bounds) in enumerate(zip(tensors, ranges, strict=True))
+        for start, stop in bounds
+    ]
     return results, after
 
 
-def _pieces_of(value: tf.Tensor, n: int, *, axis: int) -> list[tf.Tensor]:
-    share, longer = divmod(value.shape[axis], n)
-    return _split(value, [share + (k < longer) for k in range(n)], axis)
-
-
 def _matrix(values: Sequence[tf.Tensor], tensors: Sequence[ShardedTensor], n: int) -> tf.Tensor:
-    """Rows of all members, [n, row length]."""
-    columns = [
-        _column(value, tensor, layer, n)
-        for value, tensor in zip(values, tensors, strict=True)
-        if not tensor.is_whole
-        for layer in tensor.layers
-    ]
-    wholes = [pair for pair in zip(values, tensors, strict=True) if pair[1].is_whole]
-    if wholes:
-        columns.append(_packed(wholes, n))
-    return columns[0] if len(columns) == 1 else tf.concat(columns, axis=1)
+    """Rows of n members, [n, row length].
+
+    Args:
+        tensors: tensors in the rows' order.
+    """
+    n_columns = _n_columns(tensors, n)
+    columns = [_column(*pair, n) for pair in zip(values[:n_columns], tensors[:n_columns], strict=True)]
+    if n_columns < len(tensors):
+        columns.append(_packed(values[n_columns:], tensors[n_columns:], n))
+    return _concat(columns, 1)
 
 
-def _column(value: tf.Tensor, tensor: ShardedTensor, layer: Layer, n: int) -> tf.Tensor:
-    """Each member's part of one layer, zeros for members without one: [n, width]."""
-    outer, inner, width = tensor.outer, tensor.inner, layer.width
-    block = tf.reshape(value, [outer, -1, inner])
+def _n_columns(tensors: Sequence[ShardedTensor], n: int) -> int:
+    return sum(tensor.is_in_columns(n) for tensor in tensors)
+
+
+def _column(value: tf.Tensor, tensor: ShardedTensor, n: int) -> tf.Tensor:
+    """Each member's part of a tensor, zeros for members without one: [n, width]."""
+    outer, inner, size = tensor.outer, tensor.inner, max(tensor.sizes)
     rows: list[tf.Tensor] = []
     n_rows = 0
-    for run in layer.runs:
-        rows += _zero_rows(run.rank - n_rows, outer * width * inner, value.dtype)
-        parts = block if run.stop - run.start == block.shape[1] else block[:, run.start : run.stop]
-        parts = tf.reshape(parts, [outer, run.count, run.size, inner])
-        if run.size < width:
-            parts = tf.pad(parts, [[0, 0], [0, 0], [0, width - run.size], [0, 0]])
+    for run in tensor.runs:
+        rows += _zero_rows(run.rank - n_rows, tensor.width, value.dtype)
+        parts = _range(value, tensor, run.start, run.stop, [outer, run.count, run.size, inner])
+        if run.size < size:
+            parts = tf.pad(parts, [[0, 0], [0, 0], [0, size - run.size], [0, 0]])
         if outer > 1:
             parts = tf.transpose(parts, [1, 0, 2, 3])
         rows.append(tf.reshape(parts, [run.count, -1]))
         n_rows = run.rank + run.count
-    rows += _zero_rows(n - n_rows, outer * width * inner, value.dtype)
-    return rows[0] if len(rows) == 1 else tf.concat(rows, axis=0)
+    rows += _zero_rows(n - n_rows, tensor.width, value.dtype)
+    return _concat(rows, 0)
 
 
 def _zero_rows(n: int, width: int, dtype: tf.DType) -> list[tf.Tensor]:
     return [tf.zeros([n, width], dtype)] if n else []
 
 
-def _packed(wholes: Sequence[tuple[tf.Tensor, ShardedTensor]], n: int) -> tf.Tensor:
-    """Each member's whole tensors one behind the other, padded to the longest row."""
-    length = row_length([tensor for _, tensor in wholes])
-    pieces: list[tf.Tensor] = []
+def _packed(values: Sequence[tf.Tensor], tensors: Sequence[ShardedTensor], n: int) -> tf.Tensor:
+    """Each member's parts one behind the other, padded to the longest share: [n, longest share]."""
+    length = row_length(tensors, n)
+    parts = [part for value, tensor in zip(values, tensors, strict=True) for part in _parts(value, tensor)]
+    pieces = [
+        tf.zeros([size], values[0].dtype) if place is None else tf.reshape(parts[place], [-1])
+        for place, size in _packed_pieces(tensors, length, n)
+    ]
+    return tf.reshape(_concat(pieces, 0), [n, length])
+
+
+def _packed_pieces(tensors: Sequence[ShardedTensor], length: int, n: int) -> Iterator[tuple[int | None, int]]:
+    """Place among all tensors' parts, None for zeros, and number of elements of each piece of n packed rows.
+
+    Args:
+        length: number of elements of a row.
+    """
+    sizes = [tensor.outer * size * tensor.inner for tensor in tensors for size in tensor.sizes]
+    owners = [owner for tensor in tensors for owner in tensor.owners]
     end = 0
-    for place, start in _places([tensor for _, tensor in wholes], length):
-        value, tensor = wholes[place]
+    for place in sorted(range(len(owners)), key=owners.__getitem__):
+        start = max(end, owners[place] * length)
         if start > end:
-            pieces.append(tf.zeros([start - end], value.dtype))
-        pieces.append(tf.reshape(value, [-1]))
-        end = start + math.prod(tensor.dims)
+            yield None, start - end
+        yield place, sizes[place]
+        end = start + sizes[place]
     if end < n * length:
-        pieces.append(tf.zeros([n * length - end], pieces[0].dtype))
-    return tf.reshape(pieces[0] if len(pieces) == 1 else tf.concat(pieces, axis=0), [n, length])
+        yield None, n * length - end
 
 
-def _places(wholes: Sequence[ShardedTensor], length: int) -> Iterator[tuple[int, int]]:
-    """Whole tensors by the rank of their owner, each with its start in the flat rows of this length."""
-    end: dict[int, int] = {}
-    for place in sorted(range(len(wholes)), key=lambda k: wholes[k].owners[0]):
-        owner = wholes[place].owners[0]
-        start = end.get(owner, owner * length)
-        end[owner] = start + math.prod(wholes[place].dims)
-        yield place, start
+def _row(
+    parts: Sequence[Sequence[tf.Tensor]],
+    tensors: Sequence[ShardedTensor],
+    n: int,
+    dtype: tf.DType,
+) -> tf.Tensor:
+    """This member's row.
+
+    Args:
+        parts: this member's parts of each tensor. tensors: tensors in the rows' order.
+    """
+    n_columns = _n_columns(tensors, n)
+    pieces = [_padded(*pair, dtype) for pair in zip(parts[:n_columns], tensors[:n_columns], strict=True)]
+    packed = [part for own in parts[n_columns:] for part in own]
+    if packed:
+        pieces.append(joined(*packed))
+    missing = row_length(tensors, n) - sum(piece.shape[0] for piece in pieces)
+    if missing:
+        pieces.append(tf.zeros([missing], dtype))
+    return _concat(pieces, 0)
 
 
-def _row(own: Sequence[tf.Tensor], tensors: Sequence[ShardedTensor], rank: int, dtype: tf.DType) -> tf.Tensor:
-    """This member's row."""
-    parts = iter(own)
-    columns: list[tf.Tensor] = []
-    wholes: list[tf.Tensor] = []
-    for tensor in tensors:
-        if tensor.is_whole:
-            wholes += [next(parts)] if tensor.owners[0] == rank else []
+def _padded(parts: Sequence[tf.Tensor], tensor: ShardedTensor, dtype: tf.DType) -> tf.Tensor:
+    """Flat part of a tensor in columns, zeros for a member without one: [width]."""
+    if not parts:
+        return tf.zeros([tensor.width], dtype)
+    part = tf.reshape(parts[0], [tensor.outer, -1, tensor.inner])
+    missing = max(tensor.sizes) - part.shape[1]
+    return tf.reshape(tf.pad(part, [[0, 0], [0, missing], [0, 0]]) if missing else part, [-1])
+
+
+def _parts_of_row(
+    row: tf.Tensor, tensors: Sequence[ShardedTensor], rank: int, n: int
+) -> Iterator[list[tf.Tensor]]:
+    """Parts that a member owns of each tensor, from its row.
+
+    Args:
+        tensors: tensors in the rows' order.
+    """
+    n_columns = _n_columns(tensors, n)
+    own_sizes = [
+        [size for size, owner in zip(tensor.sizes, tensor.owners, strict=True) if owner == rank]
+        for tensor in tensors
+    ]
+    lengths = [tensor.width for tensor in tensors[:n_columns]]
+    lengths += [
+        tensor.outer * size * tensor.inner
+        for tensor, sizes in zip(tensors[n_columns:], own_sizes[n_columns:], strict=True)
+        for size in sizes
+    ]
+    padding = row.shape[0] - sum(lengths)
+    pieces = iter(_split(row, [*lengths, padding] if padding else lengths))
+    for place, (tensor, sizes) in enumerate(zip(tensors, own_sizes, strict=True)):
+        if place >= n_columns:
+            yield [tf.reshape(next(pieces), tensor.dims_of(size)) for size in sizes]
             continue
-        for layer in tensor.layers:
-            column = tf.zeros([tensor.outer * layer.width * tensor.inner], dtype)
-            if rank in layer.owners:
-                part = tf.reshape(next(parts), [tensor.outer, -1, tensor.inner])
-                missing = layer.width - part.shape[1]
-                column = tf.reshape(tf.pad(part, [[0, 0], [0, missing], [0, 0]]) if missing else part, [-1])
-            columns.append(column)
-    if wholes:
-        columns.append(joined(*wholes))
-    length, present = row_length(tensors), sum(column.shape[0] for column in columns)
-    if present < length:
-        columns.append(tf.zeros([length - present], dtype))
-    return columns[0] if len(columns) == 1 else tf.concat(columns, axis=0)
+        column = tf.reshape(next(pieces), [tensor.outer, -1, tensor.inner])
+        yield [
+            tf.reshape(column[:, :size] if size < column.shape[1] else column, tensor.dims_of(size))
+            for size in sizes
+        ]
 
 
-def _parts_of(row: tf.Tensor, tensors: Sequence[ShardedTensor], rank: int) -> Iterator[tf.Tensor]:
-    """Parts that a member owns, from its row."""
-    sizes = [width for tensor in tensors if not tensor.is_whole for width in layer_widths(tensor)]
-    own = [math.prod(t.dims) for t in tensors if t.is_whole and t.owners[0] == rank]
-    rest = row.shape[0] - sum(sizes) - sum(own)
-    pieces = iter(_split(row, [*sizes, *own, *([rest] if rest else [])]))
-    columns = [next(pieces) for _ in sizes]
-    columns_left, wholes_left = iter(columns), pieces
-    for tensor in tensors:
-        if tensor.is_whole:
-            if tensor.owners[0] == rank:
-                yield tf.reshape(next(wholes_left), tensor.dims)
-            continue
-        for layer in tensor.layers:
-            column = next(columns_left)
-            if rank not in layer.owners:
-                continue
-            size = layer.sizes[layer.owners.index(rank)]
-            part = tf.reshape(column, [tensor.outer, layer.width, tensor.inner])
-            yield tf.reshape(part[:, :size] if size < layer.width else part, tensor.dims_of(size))
+def _wholes(matrix: tf.Tensor, tensors: Sequence[ShardedTensor]) -> list[tf.Tensor]:
+    """Values of tensors from all members' rows; their shapes are still to be set.
 
-
-def _wholes(matrix: tf.Tensor, tensors: Sequence[ShardedTensor]) -> Iterator[tf.Tensor]:
-    """Values of tensors in order, from all members' rows; their shapes are still to be set."""
-    widths = [width for tensor in tensors if not tensor.is_whole for width in layer_widths(tensor)]
-    wholes = [tensor for tensor in tensors if tensor.is_whole]
+    Args:
+        tensors: tensors in the rows' order.
+    """
+    n_columns = _n_columns(tensors, matrix.shape[0])
+    widths = [tensor.width for tensor in tensors[:n_columns]]
     length = matrix.shape[1] - sum(widths)
-    columns = iter(_split(matrix, [*widths, *([length] if wholes else [])], axis=1))
-    parted = [[next(columns) for _ in tensor.layers] for tensor in tensors if not tensor.is_whole]
-    parted_left = iter(parted)
-    unpacked = iter(_unpacked(next(columns), wholes, length) if wholes else ())
-    for tensor in tensors:
-        if tensor.is_whole:
-            yield next(unpacked)
-        else:
-            ranges = [
-                part
-                for layer, column in zip(tensor.layers, next(parted_left), strict=True)
-                for part in _runs_of(column, tensor, layer)
-            ]
-            if len(ranges) > 1:
-                ranges = [tf.reshape(part, [tensor.outer, -1, tensor.inner]) for part in ranges]
-            yield ranges[0] if len(ranges) == 1 else tf.concat(ranges, axis=1)
+    columns = _split(matrix, [*widths, length] if n_columns < len(tensors) else widths, axis=1)
+    values = [_of_column(*pair) for pair in zip(columns, tensors[:n_columns], strict=False)]
+    if n_columns < len(tensors):
+        values += _unpacked(columns[-1], tensors[n_columns:])
+    return values
 
 
-def _runs_of(column: tf.Tensor, tensor: ShardedTensor, layer: Layer) -> Iterator[tf.Tensor]:
-    """Parts of each run of a layer, [outer, number of parts, size, inner]."""
-    outer, inner, width = tensor.outer, tensor.inner, layer.width
-    for run in layer.runs:
+def _of_column(column: tf.Tensor, tensor: ShardedTensor) -> tf.Tensor:
+    """Values of a tensor in columns."""
+    outer, inner, size = tensor.outer, tensor.inner, max(tensor.sizes)
+    runs: list[tf.Tensor] = []
+    for run in tensor.runs:
         rows = column[run.rank : run.rank + run.count] if run.count < column.shape[0] else column
-        parts = tf.reshape(rows, [run.count, outer, width, inner])
-        if run.size < width:
+        parts = tf.reshape(rows, [run.count, outer, size, inner])
+        if run.size < size:
             parts = parts[:, :, : run.size]
-        yield tf.transpose(parts, [1, 0, 2, 3]) if outer > 1 else parts
+        runs.append(tf.transpose(parts, [1, 0, 2, 3]) if outer > 1 else parts)
+    return _along_axis(runs, tensor)
 
 
-def _unpacked(column: tf.Tensor, wholes: Sequence[ShardedTensor], length: int) -> list[tf.Tensor]:
-    sizes: list[int] = []
-    order: list[int | None] = []
-    end = 0
-    n_elements = column.shape[0] * length
-    for place, start in _places(wholes, length):
-        if start > end:
-            sizes.append(start - end)
-            order.append(None)
-        sizes.append(math.prod(wholes[place].dims))
-        order.append(place)
-        end = start + sizes[-1]
-    if end < n_elements:
-        sizes.append(n_elements - end)
-        order.append(None)
-    pieces = _split(tf.reshape(column, [-1]), sizes)
-    piece_of = {place: piece for place, piece in zip(order, pieces, strict=True) if place is not None}
-    return [piece_of[place] for place in range(len(wholes))]
+def _unpacked(column: tf.Tensor, tensors: Sequence[ShardedTensor]) -> list[tf.Tensor]:
+    """Values of tensors whose parts are packed."""
+    n, length = column.shape
+    places, sizes = zip(*_packed_pieces(tensors, length, n), strict=True)
+    pieces = dict(zip(places, _split(tf.reshape(column, [-1]), sizes), strict=True))
+    counts = [len(tensor.sizes) for tensor in tensors]
+    parts = _grouped((pieces[place] for place in range(sum(counts))), counts)
+    return [_along_axis(*pair) for pair in zip(parts, tensors, strict=True)]
 
 
-def _ranges_of(
-    whole: tf.Tensor, tensor: ShardedTensor, wanted: Sequence[tuple[int, int]]
-) -> Iterator[tf.Tensor]:
-    length = sum(tensor.sizes)
-    along = None
-    for start, stop in wanted:
-        if stop - start == length:
-            yield tf.reshape(whole, tensor.dims)
-            continue
-        along = tf.reshape(whole, [tensor.outer, length, tensor.inner]) if along is None else along
-        yield tf.reshape(along[:, start:stop], tensor.dims_of(stop - start))
+def _along_axis(parts: Sequence[tf.Tensor], tensor: ShardedTensor) -> tf.Tensor:
+    """Parts of any shape, one after the other along a tensor's axis."""
+    if len(parts) == 1:
+        return parts[0]
+    return tf.concat([tf.reshape(part, [tensor.outer, -1, tensor.inner]) for part in parts], axis=1)
+
+
+def _parts(value: tf.Tensor, tensor: ShardedTensor) -> list[tf.Tensor]:
+    return _split(value, tensor.sizes, tensor.axis)
+
+
+def _range(
+    value: tf.Tensor, tensor: ShardedTensor, start: int, stop: int, dims: Sequence[int] | None = None
+) -> tf.Tensor:
+    """Range of a tensor along its axis, in these dims; by default in its own."""
+    if stop - start < tensor.length:
+        if tensor.outer == 1:  # slices of the first axis are not copied
+            value = tf.reshape(value, [tensor.length, tensor.inner])[start:stop]
+        else:
+            value = tf.reshape(value, [tensor.outer, tensor.length, tensor.inner])[:, start:stop]
+    return tf.reshape(value, tensor.dims_of(stop - start) if dims is None else dims)
+
+
+def _pieces(value: tf.Tensor, n: int, *, axis: int) -> list[tf.Tensor]:
+    return _split(value, piece_sizes(value.shape[axis], n), axis)
 
 
 def _split(value: tf.Tensor, sizes: Sequence[int], axis: int = 0) -> list[tf.Tensor]:
     return [value] if len(sizes) == 1 else tf.split(value, list(sizes), axis=axis)
+
+
+def _concat(values: Sequence[tf.Tensor], axis: int) -> tf.Tensor:
+    return values[0] if len(values) == 1 else tf.concat(list(values), axis=axis)
+
+
+def _grouped(values: Iterable[tf.Tensor], counts: Iterable[int]) -> list[list[tf.Tensor]]:
+    """Values in groups of these lengths."""
+    rest = iter(values)
+    return [list(islice(rest, count)) for count in counts]

@@ -1,9 +1,9 @@
-"""Workers that wait at a server: clocks, and mailboxes into which whoever lets them go on puts a number."""
+"""Clocks of workers, and mailboxes that wake a waiting worker."""
 
 import tensorflow as tf
 
 
-def ticked(clocks: tf.Tensor, *, task: int, staleness: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def count_step(clocks: tf.Tensor, *, task: int, staleness: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Count a step that a worker has completed.
 
     A worker may start its next step if the slowest has completed all but `staleness` of its own steps. All
@@ -22,8 +22,10 @@ def ticked(clocks: tf.Tensor, *, task: int, staleness: int) -> tuple[tf.Tensor, 
     return after, n_released, tf.cast(after[task] > slowest_after + staleness, tf.int32)
 
 
-def seen(began: tf.Tensor, n_updates: tf.Tensor, n_waiting: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Let a worker wait that has seen no update newer than the one with which its step began.
+def register_wait(
+    began: tf.Tensor, n_updates: tf.Tensor, n_waiting: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Decide if a worker waits: it does unless an update is newer than its step's.
 
     Args:
         n_updates: number of updates so far. n_waiting: number of workers that wait for the next one, int64.
@@ -58,5 +60,5 @@ def wake(waiting: tf.Tensor, n: tf.Tensor, number: tf.Tensor) -> tf.Operation:
             return turn + 1
 
     n = tf.cast(n, tf.int32)
-    woken = tf.while_loop(lambda turn: turn < n, one, [tf.constant(0)], parallel_iterations=1)
-    return tf.group(woken)
+    loop = tf.while_loop(lambda turn: turn < n, one, [tf.constant(0)], parallel_iterations=1)
+    return tf.group(loop)

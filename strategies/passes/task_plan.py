@@ -11,7 +11,7 @@ from strategies.plan.aggregation import Aggregation
 from strategies.plan.compressors import BY_NAME, is_encoded, is_rounded_on_wire
 from strategies.plan.execution import Execution
 from strategies.plan.faults import Fault
-from strategies.plan.partitions import Shards, cuts_of, joined_for, parts_of, shards_of
+from strategies.plan.partitions import Shards, cuts_of, joined_for, joins_parts, parts_of, shards_of
 from strategies.plan.schema import BETWEEN_WORKERS, Compression, Plan, PlanNode, Synchronizer
 
 Between: TypeAlias = Literal["replicas", "workers"]
@@ -65,15 +65,9 @@ class TaskPlan:
     @cached_property
     def _joined(self) -> tuple[PlanNode, ...]:
         """Nodes of the plan, with neighbouring parts as one if replicas of other tasks update them."""
-        if not self._joins:
+        if not joins_parts(self.plan.nodes):
             return self.plan.nodes
         return tuple(joined_for(node, self.ranks) for node in self.plan.nodes)
-
-    @cached_property
-    def _joins(self) -> bool:
-        """True if this task has neighbouring parts of others as one; not if buckets divide a variable."""
-        partitions = (n.partition for n in self.plan.nodes if n.partition is not None)
-        return all(len({*(partition.groups or ())}) <= 1 for partition in partitions)
 
     @cached_property
     def cuts(self) -> Mapping[str, Cut]:
@@ -95,7 +89,7 @@ class TaskPlan:
         """Variables that single replicas update for all, with all owners."""
         pairs = (
             zip(self.plan.nodes, self._joined, strict=True)
-            if self._joins
+            if joins_parts(self.plan.nodes)
             else ((part, part) for part in self.nodes)
         )
         owned = (shards_of(*pair) for pair in pairs if pair[0].synchronizer == "all-reduce")

@@ -11,6 +11,7 @@ from strategies.errors import StrategyError
 from strategies.ir.graph import element_bytes, n_elements
 from strategies.ir.variable import Cut, part_name
 from strategies.plan.schema import Partition, PlanNode
+from strategies.plan.sharding import ShardedTensor
 from strategies.topology import Topology
 
 _Place = TypeVar("_Place", bound=int)
@@ -148,26 +149,21 @@ class Shards:
 
     Attributes:
         variable: name of the variable, or of the range.
-        dims: shape of all parts together.
-        axis: axis along which the parts follow each other.
-        sizes: length of each part. owners: rank of the replica that updates each part.
+        tensor: its parts.
         ranges: names of the variables that a task has for the parts, in order.
         range_sizes: length of each of these.
     """
 
     variable: str
-    dims: tuple[int, ...]
-    axis: int
-    sizes: tuple[int, ...]
-    owners: tuple[int, ...]
+    tensor: ShardedTensor
     ranges: tuple[str, ...]
     range_sizes: tuple[int, ...]
 
     @property
     def range_owners(self) -> tuple[int, ...]:
         """Rank of the owner of each range's first part: of the whole range, if it is this task's."""
-        starts = accumulate(self.sizes[:-1], initial=0)
-        owner_at = dict(zip(starts, self.owners, strict=True))
+        starts = accumulate(self.tensor.sizes[:-1], initial=0)
+        owner_at = dict(zip(starts, self.tensor.owners, strict=True))
         return tuple(owner_at[start] for start in accumulate(self.range_sizes[:-1], initial=0))
 
     @property
@@ -182,6 +178,23 @@ class Shards:
             values: one value for each range.
         """
         return [value for value, owner in zip(values, self.range_owners, strict=True) if owner == rank]
+
+
+def sharded_tensor(node: PlanNode) -> ShardedTensor | None:
+    """Parts of a variable with their owners, a whole variable as a single part; None without owners."""
+    partition = node.partition
+    if partition is not None:
+        axis, sizes, owners = partition.axis, partition.sizes, partition.owners
+    else:
+        axis, sizes = 0, node.shape[:1] or (1,)
+        owners = None if node.owner is None else (node.owner,)
+    return None if owners is None else ShardedTensor(dims=node.shape, axis=axis, sizes=sizes, owners=owners)
+
+
+def joins_parts(nodes: Iterable[PlanNode]) -> bool:
+    """True if a task has neighbouring parts of other owners as one; not if buckets divide a variable."""
+    partitions = (node.partition for node in nodes if node.partition is not None)
+    return all(len({*(p.groups or ())}) <= 1 for p in partitions if p.owners is not None)
 
 
 def joined_for(node: PlanNode, ranks: Container[int]) -> PlanNode:
@@ -214,30 +227,13 @@ def shards_of(node: PlanNode, joined: PlanNode) -> Shards | None:
     Args:
         joined: the same node as a task has it, see `joined_for`.
     """
-    if node.partition is None:
-        if node.owner is None:
-            return None
-        length = node.shape[0] if node.shape else 1
-        return Shards(
-            variable=node.variable,
-            dims=node.shape,
-            axis=0,
-            sizes=(length,),
-            owners=(node.owner,),
-            ranges=(node.variable,),
-            range_sizes=(length,),
-        )
-    if node.partition.owners is None or joined.partition is None:
+    tensor = sharded_tensor(node)
+    if tensor is None:
         return None
-    return Shards(
-        variable=node.variable,
-        dims=node.shape,
-        axis=node.partition.axis,
-        sizes=node.partition.sizes,
-        owners=node.partition.owners,
-        ranges=tuple(part_name(node.variable, k) for k in range(len(joined.partition.sizes))),
-        range_sizes=joined.partition.sizes,
-    )
+    partition = joined.partition
+    sizes = tensor.sizes if partition is None else partition.sizes
+    names = [node.variable if partition is None else part_name(node.variable, k) for k in range(len(sizes))]
+    return Shards(variable=node.variable, tensor=tensor, ranges=tuple(names), range_sizes=sizes)
 
 
 def server_bytes(nodes: Sequence[PlanNode], topology: Topology) -> tuple[int, ...]:

@@ -1,7 +1,8 @@
 """Layout of a bucket of tensors whose parts belong to single members, as TensorFlow's collectives carry it.
 
-A bucket crosses as a matrix with a row for each member: its parts of all tensors, one behind the other, each
-padded to the tensor's longest part; behind them its whole tensors, padded together.
+A bucket crosses as a matrix with a row for each member. A tensor in columns has one part per member, padded
+to its longest part. The parts of all other tensors are packed: those of each member are one behind the other,
+and padded once to the longest share.
 """
 
 import math
@@ -17,48 +18,8 @@ MOST_MEMBERS_OF_A_TASK = 10
 It names a message by the numbers of its sender and receiver, one written behind the other: if a task has
 members 1 and 11, "1" and "15" read like "11" and "5".
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardedTensor:
-    """Static description of a tensor in consecutive parts along an axis.
-
-    Attributes:
-        sizes: length of each part. owners: rank of the member to which it belongs.
-    """
-
-    dims: Dims
-    axis: int
-    sizes: tuple[int, ...]
-    owners: tuple[int, ...]
-
-    @property
-    def is_whole(self) -> bool:
-        return len(self.sizes) == 1
-
-    @property
-    def outer(self) -> int:
-        return math.prod(self.dims[: self.axis])
-
-    @property
-    def inner(self) -> int:
-        return math.prod(self.dims[self.axis + 1 :])
-
-    @property
-    def layers(self) -> "tuple[Layer, ...]":
-        """Consecutive parts, each of a member after the previous one's; a single layer if sorted by rank."""
-        if all(map(operator.lt, self.owners, self.owners[1:])):
-            return (Layer(start=0, sizes=self.sizes, owners=self.owners),)
-        firsts = [k for k, owner in enumerate(self.owners) if k == 0 or owner <= self.owners[k - 1]]
-        ends = [*firsts[1:], len(self.owners)]
-        return tuple(
-            Layer(start=sum(self.sizes[:k]), sizes=self.sizes[k:end], owners=self.owners[k:end])
-            for k, end in zip(firsts, ends, strict=True)
-        )
-
-    def dims_of(self, length: int) -> Dims:
-        """Shape of a range of this length along the axis."""
-        return (*self.dims[: self.axis], length, *self.dims[self.axis + 1 :]) if self.dims else ()
+_MOST_PADDING = 2
+"""Largest ratio of padded to real elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +41,44 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
-    """Consecutive parts of a tensor, at most one for each member; `start` is the place of the first one."""
+class ShardedTensor:
+    """Static description of a tensor in consecutive parts along an axis.
 
-    start: int
+    Attributes:
+        sizes: length of each part. owners: rank of the member to which it belongs.
+    """
+
+    dims: Dims
+    axis: int
     sizes: tuple[int, ...]
     owners: tuple[int, ...]
 
     @property
+    def outer(self) -> int:
+        return math.prod(self.dims[: self.axis])
+
+    @property
+    def length(self) -> int:
+        """Length of all parts together."""
+        return sum(self.sizes)
+
+    @property
+    def inner(self) -> int:
+        return math.prod(self.dims[self.axis + 1 :])
+
+    @property
+    def n_elements(self) -> int:
+        return math.prod(self.dims)
+
+    @property
     def width(self) -> int:
-        return max(self.sizes)
+        """Number of elements of the longest part."""
+        return self.outer * max(self.sizes) * self.inner
 
     @property
     def runs(self) -> list[Run]:
         runs: list[Run] = []
-        start = self.start
+        start = 0
         for size, owner in zip(self.sizes, self.owners, strict=True):
             last = runs[-1] if runs else None
             if last is not None and last.size == size and last.rank + last.count == owner:
@@ -104,28 +88,52 @@ class Layer:
             start += size
         return runs
 
+    def is_in_columns(self, n: int) -> bool:
+        """True if rows of n members have a column for its parts.
 
-def row_length(tensors: Sequence[ShardedTensor]) -> int:
-    """Number of elements of each member's row."""
-    parted = sum(sum(layer_widths(tensor)) for tensor in tensors if not tensor.is_whole)
-    return parted + max(_whole_rows(tensors).values(), default=0)
+        Its members have one part at most, in the order of their ranks, and padding at most doubles it.
+        """
+        is_even = n * self.width <= _MOST_PADDING * self.n_elements
+        return len(self.sizes) > 1 and is_even and all(map(operator.lt, self.owners, self.owners[1:]))
 
-
-def layer_widths(tensor: ShardedTensor) -> list[int]:
-    """Number of elements that each layer of a tensor takes of a row."""
-    return [tensor.outer * layer.width * tensor.inner for layer in tensor.layers]
-
-
-def sums_wholes(tensors: Sequence[ShardedTensor], n: int) -> bool:
-    """True if n members send fewer bytes by summing whole tensors than by padding rows to the longest."""
-    rows = _whole_rows(tensors)
-    return n * max(rows.values(), default=0) > 2 * sum(rows.values())
+    def dims_of(self, length: int) -> Dims:
+        """Shape of a range of this length along the axis."""
+        return (*self.dims[: self.axis], length, *self.dims[self.axis + 1 :]) if self.dims else ()
 
 
-def _whole_rows(tensors: Sequence[ShardedTensor]) -> Counter[int]:
-    """Member → number of elements of its whole tensors."""
-    rows: Counter[int] = Counter()
+def in_row_order(tensors: Sequence[ShardedTensor], n: int) -> list[int]:
+    """Places of tensors in the order in which rows of n members have them: columns before packed parts."""
+    return sorted(range(len(tensors)), key=lambda place: not tensors[place].is_in_columns(n))
+
+
+def exchange_of(tensors: Sequence[ShardedTensor], n: int) -> tuple[list[int], list[int]]:
+    """Split the tensors of a reduce-scatter.
+
+    Packed parts cross in rows, unless padding more than doubles them: then all members sum these tensors,
+    which sends fewer bytes.
+
+    Returns:
+        Places of the tensors that cross in rows, in the rows' order, and places of those that are summed.
+    """
+    places = in_row_order(tensors, n)
+    packed = [place for place in places if not tensors[place].is_in_columns(n)]
+    shares = _packed_shares([tensors[place] for place in packed])
+    if n * max(shares.values(), default=0) <= _MOST_PADDING * shares.total():
+        return places, []
+    return places[: len(places) - len(packed)], packed
+
+
+def row_length(tensors: Sequence[ShardedTensor], n: int) -> int:
+    """Number of elements of each of n members' rows."""
+    widths = sum(tensor.width for tensor in tensors if tensor.is_in_columns(n))
+    packed = _packed_shares([tensor for tensor in tensors if not tensor.is_in_columns(n)])
+    return widths + max(packed.values(), default=0)
+
+
+def _packed_shares(tensors: Sequence[ShardedTensor]) -> Counter[int]:
+    """Member → number of elements of its packed parts."""
+    shares: Counter[int] = Counter()
     for tensor in tensors:
-        if tensor.is_whole:
-            rows[tensor.owners[0]] += math.prod(tensor.dims)
-    return rows
+        for size, owner in zip(tensor.sizes, tensor.owners, strict=True):
+            shares[owner] += tensor.outer * size * tensor.inner
+    return shares

@@ -11,6 +11,7 @@ from crossings import crossings
 from matrix import PARTITIONED
 
 from harness.verification.worker.in_process import programs_of
+from strategies.plan.node_rules import is_owned
 from strategies.planner import exchanges
 
 OPERATIONS = {"sum": "CollectiveReduceV2", "scatter": "CollectiveAllToAllV2", "gather": "CollectiveGatherV2"}
@@ -63,8 +64,6 @@ def test_the_workers_own_ring_carries_the_flows_one_by_one(cases, model, strateg
         ("word-lm", "all-reduce", {}),
         ("wide-mlp", "hierarchical-all-reduce", {}),
         ("wide-mlp", "robust-all-reduce", {"rule": "mean"}),
-        ("wide-mlp", "sharded-update", {}),
-        ("wide-mlp", "fully-sharded", {"min_bytes": 1}),
         ("digits-cnn", "local-sgd", {}),
         ("digits-cnn", "all-reduce", {"sync_batch_norm": True}),
     ],
@@ -73,7 +72,34 @@ def test_the_workers_own_ring_carries_the_flows_one_by_one(cases, model, strateg
 def test_tensorflow_s_collectives_are_the_messages_of_the_flows(cases, model, strategy, params):
     case = cases.of(model, "momentum")
     knobs = {} if strategy in ("local-sgd", "robust-all-reduce") else {"transport": "ring"}
-    plan = case.plan(strategy, (1, 1), **knobs, **params)
+    assert_messages_of_flows(case, case.plan(strategy, (1, 1), **knobs, **params))
+
+
+@pytest.mark.parametrize("replicas", [(1, 1), (1, 1, 1)], ids=str)
+@pytest.mark.parametrize("strategy", ["sharded-update", "fully-sharded"])
+def test_whole_variables_and_parts_of_owners_cross_in_the_messages_of_the_flows(cases, strategy, replicas):
+    case = cases.of("wide-mlp", "momentum")
+    plan = case.plan(strategy, replicas, transport="ring", min_bytes=1000)
+    owned = {node.partition is not None for node in plan.nodes if is_owned(node)}
+    assert owned == {True, False}
+    assert_messages_of_flows(case, plan)
+    assert_messages_of_flows(case, with_buckets(plan))
+
+
+def with_buckets(plan):
+    """The plan with parts of each variable in several buckets."""
+
+    def edited(node):
+        partition = node.partition
+        if partition is None or partition.groups is None:
+            return node
+        groups = tuple(partition.groups[0] + k % 2 for k in range(len(partition.groups)))
+        return node.model_copy(update={"partition": partition.model_copy(update={"groups": groups})})
+
+    return plan.model_copy(update={"nodes": tuple(map(edited, plan.nodes))})
+
+
+def assert_messages_of_flows(case, plan):
     predicted = Counter()
     for flow in flows_by(case, plan, "collectives"):
         rows = flow.op == "gather" and not flow.n_bytes

@@ -98,6 +98,31 @@ def test_gathered_variables_are_equivalent(cases, workload, optimizer, replicas,
     assert case.check(plan).equivalent
 
 
+def with_owners(plan: Plan, *owners: int) -> Plan:
+    """The plan with these owners of the parts of each variable."""
+
+    def edited(node):
+        n = 0 if node.partition is None or node.partition.owners is None else len(node.partition.sizes)
+        changes = {"owners": tuple(owners[k % len(owners)] for k in range(n))}
+        return node.model_copy(update={"partition": node.partition.model_copy(update=changes)}) if n else node
+
+    return plan.model_copy(update={"nodes": tuple(map(edited, plan.nodes))})
+
+
+@pytest.mark.parametrize("transport", ["ring", "tcp"])
+@pytest.mark.parametrize("strategy", ["sharded-update", "fully-sharded"])
+@pytest.mark.parametrize(
+    ("replicas", "owners"),
+    # A worker without a part has all of them as one range. Two parts of three have padded rows.
+    [((1, 1), (0, 0)), ((1, 1, 1), (2, 0, 1))],
+)
+def test_parts_may_belong_to_any_replicas(cases, replicas, owners, strategy, transport):
+    case = cases.of("word-lm", "momentum")
+    plan = with_owners(case.plan(strategy, replicas, **PARAMS, transport=transport), *owners)
+    assert any(node.sparse and node.partition is not None for node in plan.nodes)
+    assert case.check(plan).equivalent
+
+
 def contiguous(case, plan) -> list[tuple[int, ...]]:
     """Shares of what all tasks get in one piece, their own share with it."""
     of_task = [

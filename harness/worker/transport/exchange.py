@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from harness.worker.transport.shares import Shares
-from harness.worker.transport.tcp_ring import Ring, RingError, Vector
+from harness.worker.transport.tcp_ring import Ring, RingError, Scratch, Vector
 from strategies.ir.train_graph import BEFORE_ALL, Transfer
 
 _WIRES: Mapping[str, np.dtype[Any]] = {"bfloat16": np.dtype(ml_dtypes.bfloat16)}
@@ -66,6 +66,7 @@ class Exchange:
             for t in transfers
             if t.blocks
         }
+        self._copies = Scratch()
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="exchange", daemon=True)
         self._thread.start()
@@ -146,17 +147,18 @@ class Exchange:
 
     def _scattered(self, transfer: Transfer, tensors: Sequence[Vector]) -> tuple[list[Vector], float]:
         shares = self._shares[transfer.name]
-        lengths = [shares.lengths[self._rank], shares.n_copied]
-        total, room = self._room(transfer, [tensors[0].dtype] * 2, lengths)
-        came_s = self._transport.scatter(shares.copied_from(tensors, room), total, transfer.factor)
+        dtype = tensors[0].dtype
+        (total,) = self._room(transfer, [dtype], [shares.lengths[self._rank]])
+        copies = shares.copied_from(tensors, self._copies.of(shares.n_copied, dtype))
+        came_s = self._transport.scatter(copies, total, transfer.factor)
         return [total] if len(total) else [], came_s
 
     def _gathered(self, transfer: Transfer, own: Vector) -> tuple[list[Vector], float]:
         shares = self._shares[transfer.name]
-        lengths = [*shares.vector_lengths, shares.n_copied]
-        *into, room = self._room(transfer, [own.dtype] * len(lengths), lengths)
-        came_s = self._transport.gather(own, shares.places(into, room), partial(shares.copy_own, into, own))
-        shares.copy_into(into, room)
+        into = self._room(transfer, [own.dtype] * len(shares.vector_lengths), shares.vector_lengths)
+        copies = self._copies.of(shares.n_copied, own.dtype)
+        came_s = self._transport.gather(own, shares.places(into, copies), partial(shares.copy_own, into, own))
+        shares.copy_into(into, copies)
         return into, came_s
 
     def _room(

@@ -4,8 +4,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from harness.worker.transport.tcp_ring import Vector
 from strategies.ir.train_graph import Block
 
@@ -65,7 +63,6 @@ class Shares:
         for of_task in slices:
             of_task.sort(key=lambda item: item[0])
         self.lengths = [sum(n for _, n, _ in of_task) for of_task in slices]
-        self._own = own
         self._own_slices = [] if own is None else [(n, piece) for _, n, piece in slices[own]]
         self._pieces = [
             _merged(piece for _, _, piece in of_task if piece is not None) if task != own else []
@@ -96,49 +93,55 @@ class Shares:
             return _Piece(block.vector, first + start * inner, n)
         return _Piece(block.vector, first, n, block.shape, (start, stop))
 
-    def copied_from(self, vectors: Sequence[Vector], room: Vector) -> list[Vector]:
+    def copied_from(self, vectors: Sequence[Vector], copies: Vector) -> list[Vector]:
         """Shares of vectors, one for each worker.
 
         Args:
-            room: [n_copied] of the vectors' type, for the shares that are copied.
+            copies: [n_copied] of the vectors' type, memory for the shares that are copied.
         """
-        shares = self.places(vectors, room)
+        shares = self.places(vectors, copies)
         for pieces, start, share in zip(self._pieces, self._starts, shares, strict=True):
             if start is not None:
-                np.concatenate([piece.view(vectors).reshape(-1) for piece in pieces], out=share)
+                for place, values in _pairs(vectors, pieces, share):
+                    values[...] = place
         return shares
 
-    def places(self, vectors: Sequence[Vector], room: Vector) -> list[Vector]:
-        """Destinations of all shares; those in `room` are still to be copied by `copy_into`."""
+    def places(self, vectors: Sequence[Vector], copies: Vector) -> list[Vector]:
+        """Destinations of all shares; those in `copies` are still to be copied by `copy_into`."""
         return [
-            room[start : start + length]
+            copies[start : start + length]
             if start is not None
             else pieces[0].view(vectors)
             if pieces
-            else room[:0]
+            else copies[:0]
             for pieces, start, length in zip(self._pieces, self._starts, self.lengths, strict=True)
         ]
 
-    def copy_into(self, vectors: Sequence[Vector], room: Vector) -> None:
-        """Copy the received shares in `room` to their places."""
+    def copy_into(self, vectors: Sequence[Vector], copies: Vector) -> None:
+        """Copy the received shares to their places."""
         for pieces, start, length in zip(self._pieces, self._starts, self.lengths, strict=True):
             if start is not None:
-                _spread(room[start : start + length], pieces, vectors)
+                for place, values in _pairs(vectors, pieces, copies[start : start + length]):
+                    place[...] = values
 
     def copy_own(self, vectors: Sequence[Vector], share: Vector) -> None:
         """Copy this worker's own share to the vectors that arrive."""
         start = 0
         for n, piece in self._own_slices:
             if piece is not None:
-                _spread(share[start : start + n], [piece], vectors)
+                ((place, values),) = _pairs(vectors, [piece], share[start : start + n])
+                place[...] = values
             start += n
 
 
-def _spread(share: Vector, pieces: Sequence[_Piece], vectors: Sequence[Vector]) -> None:
+def _pairs(
+    vectors: Sequence[Vector], pieces: Iterable[_Piece], share: Vector
+) -> Iterator[tuple[Vector, Vector]]:
+    """Each piece's elements in vectors, and in a share that has the pieces one behind the other."""
     start = 0
     for piece in pieces:
         place = piece.view(vectors)
-        place[...] = share[start : start + piece.n_elements].reshape(place.shape)
+        yield place, share[start : start + piece.n_elements].reshape(place.shape)
         start += piece.n_elements
 
 

@@ -5,6 +5,7 @@ import hmac
 import select
 import socket
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -130,6 +131,20 @@ def as_bytes(vector: Vector) -> memoryview:
 VALUES_ADDED_AT_ONCE = 1 << 16
 
 
+class Scratch:
+    """Memory for values of one call at a time, which grows to the largest of them."""
+
+    def __init__(self) -> None:
+        self._store = np.empty(0, np.uint8)
+
+    def of(self, length: int, dtype: np.dtype[Any]) -> Vector:
+        """Vector in this memory, which the next call overwrites."""
+        n_bytes = length * dtype.itemsize
+        if self._store.nbytes < n_bytes:
+            self._store = np.empty(n_bytes, np.uint8)
+        return self._store[:n_bytes].view(dtype)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Arrival:
     """Segment that a worker receives.
@@ -177,7 +192,7 @@ class Ring:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.settimeout(0.0)
             unless_complete.pop_all()
-        self._spares: list[Vector] = []
+        self._spares: defaultdict[int, Scratch] = defaultdict(Scratch)
 
     def sum(
         self, values: Vector, total: Vector, wire: np.dtype[Any] | None = None, factor: float = 1.0
@@ -199,10 +214,10 @@ class Ring:
             return self._pass_on(values, [_Arrival(into=total, addend=values, factor=factor)])
         bounds = [len(values) * k // self.size for k in range(self.size + 1)]
         first, *passing, own = [slice(bounds[k], bounds[k + 1]) for k in self._turns()]
-        on_wire = total if wire is None else self._spare(0, len(total), wire)
+        on_wire = total if wire is None else self._spares[0].of(len(total), wire)
         begun = values[first]
         if wire is not None:
-            begun = self._spare(1, len(begun), wire)
+            begun = self._spares[1].of(len(begun), wire)
             begun[:] = values[first]
         added = [_Arrival(into=on_wire[segment], addend=values[segment]) for segment in passing]
         complete = _Arrival(into=on_wire[own], addend=values[own], factor=factor)
@@ -226,7 +241,7 @@ class Ring:
         """
         first, *passing, own = self._turns()
         added = [
-            _Arrival(into=self._spare(i, len(shares[k]), shares[k].dtype), addend=shares[k])
+            _Arrival(into=self._spares[i].of(len(shares[k]), shares[k].dtype), addend=shares[k])
             for i, k in enumerate(passing)
         ]
         complete = _Arrival(into=total, addend=shares[own], factor=factor)
@@ -293,14 +308,6 @@ class Ring:
 
     def _turns(self) -> list[int]:
         return [(self._rank - k) % self.size for k in range(1, self.size + 1)]
-
-    def _spare(self, number: int, length: int, dtype: np.dtype[Any]) -> Vector:
-        n_bytes = length * dtype.itemsize
-        while len(self._spares) <= number:
-            self._spares.append(np.empty(0, np.uint8))
-        if self._spares[number].nbytes < n_bytes:
-            self._spares[number] = np.empty(n_bytes, np.uint8)
-        return self._spares[number][:n_bytes].view(dtype)
 
     def _pass_on(
         self, first: Vector, arriving: Sequence[_Arrival], meanwhile: Callable[[], None] | None = None

@@ -1,8 +1,8 @@
 """All-gather: owners send values to all other replicas, by TensorFlow's collectives or the ring."""
 
-import itertools
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice, product
 from typing import TypeAlias
 
 from strategies.ir.graph import Node, Shape
@@ -19,6 +19,7 @@ from strategies.passes.collectives.buckets import (
 from strategies.passes.collectives.members import instance_keys
 from strategies.passes.collectives.tcp_ring import Dims, Exchange, carry_out, give
 from strategies.plan.partitions import Shards
+from strategies.plan.sharding import row_length
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
 from strategies.topology import Replica, Topology
@@ -93,12 +94,13 @@ def gather_values(
     for level in sorted({bucket.level for bucket in carried}):
         of_level = [bucket for bucket in carried if bucket.level == level]
         _gather_by_ring(gathered, of_level, own_values, task, topology, joins)
-    keys = instance_keys(name for bucket in buckets for name in bucket.key_names)
-    for replica, bucket in itertools.product(topology.local_replicas(task), buckets):
+    order = topology.collective_order()
+    names = {b.name: b.key_names("piece", row_length(b.tensors, len(order))) for b in buckets}
+    keys = instance_keys(chain(*names.values()))
+    for replica, bucket in product(topology.local_replicas(task), buckets):
         hint = hints.get(bucket.members[0].shards.ranges[0], "auto")
-        _gather(
-            gathered, bucket, own_values, replica, topology.collective_order(), group_key, keys, hint, joins
-        )
+        own_keys = tuple(keys[name] for name in names[bucket.name])
+        _gather(gathered, bucket, own_values, replica, order, group_key, own_keys, hint, joins)
     return gathered
 
 
@@ -145,8 +147,8 @@ def _tensors(
 ) -> Iterator[_Tensor]:
     blocks_of = iter(range_blocks(members, task_of))
     for together in _joined(members, joins):
-        names, layout = tuple(m.name for m in together), together[0].layout
-        blocks = list(itertools.chain(*itertools.islice(blocks_of, len(together))))
+        names, layout = tuple(m.name for m in together), together[0].shards.tensor
+        blocks = list(chain(*islice(blocks_of, len(together))))
         if names in joins:
             sizes = tuple(size for block in blocks for size in block.sizes)
             tasks = tuple(owner for block in blocks for owner in block.tasks)
@@ -184,7 +186,7 @@ def _gather_by_ring(
             level=bucket.level,
         )
         own = [
-            (own_values[copy, owner], Shape(member.layout.dims_of(size)))
+            (own_values[copy, owner], Shape(member.shards.tensor.dims_of(size)))
             for member in bucket.members
             for (copy, owner), size in zip(_copies(member), member.shards.range_sizes, strict=True)
             if task_of[owner] == task
@@ -192,7 +194,7 @@ def _gather_by_ring(
         values, shapes = [value for value, _ in own], [shape for _, shape in own]
         comes = [[t.dims for t in vector] for vector in vectors]
         received = yield give(transfer, [values], [shapes], bucket.dtype, host, comes=comes)
-        return {t.name: value for t, value in zip(itertools.chain(*vectors), received, strict=True)}
+        return {t.name: value for t, value in zip(chain(*vectors), received, strict=True)}
 
     waypoint = at_level("sync/values-handed-over", buckets[0].level)
     carried = carry_out(
@@ -201,7 +203,7 @@ def _gather_by_ring(
     gathered.last_waits = (carried.last,)
     gathered.done.append(carried.handed_over)
     gathered.transfers += carried.transfers
-    for replica, t in itertools.product(topology.local_replicas(task), itertools.chain(*tensors.values())):
+    for replica, t in product(topology.local_replicas(task), chain(*tensors.values())):
         if t.copy is None:
             gathered.wholes[t.members, replica.rank] = carried.results[t.name]
         elif t.owner != replica.rank:
@@ -216,7 +218,7 @@ def _gather(
     replica: Replica,
     order: tuple[int, ...],
     group_key: int,
-    keys: Mapping[str, int],
+    keys: tuple[int, ...],
     hint: str,
     joins: Container[Names],
 ) -> None:
@@ -227,24 +229,24 @@ def _gather(
     wanted: list[tuple[tuple[int, int], ...]] = []
     copies: list[list[str]] = []
     for member in bucket.members:
-        layout, ranges = member.layout, list(zip(_copies(member), member.shards.bounds, strict=True))
+        tensor, ranges = member.shards.tensor, list(zip(_copies(member), member.shards.bounds, strict=True))
         for (copy, owner), (start, stop) in ranges:
             if owner == rank:
                 own.append(own_values[copy, rank])
-                specs.append(TensorSpec(dtype=bucket.dtype, shape=Shape(layout.dims_of(stop - start))))
+                specs.append(TensorSpec(dtype=bucket.dtype, shape=Shape(tensor.dims_of(stop - start))))
         others = [(copy, bounds) for (copy, owner), bounds in ranges if owner != rank]
         is_joined = (member.name,) in joins
-        wanted.append(((0, sum(layout.sizes)),) if is_joined else tuple(bounds for _, bounds in others))
+        wanted.append(((0, tensor.length),) if is_joined else tuple(bounds for _, bounds in others))
         copies.append([] if is_joined else [copy for copy, _ in others])
     snippet = trace(
         all_gather,
         tuple(specs),
-        tensors=tuple(member.layout for member in bucket.members),
+        tensors=bucket.tensors,
         ranges=tuple(wanted),
         rank=rank,
         order=order,
         group_key=group_key,
-        keys=tuple(keys[name] for name in bucket.key_names),
+        keys=keys,
         dtype=dtype_number(bucket.dtype),
         hint=hint,
     )

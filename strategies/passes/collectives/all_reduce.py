@@ -32,6 +32,7 @@ from strategies.passes.collectives.members import (
 from strategies.passes.collectives.whole_gradients import WholeGradients
 from strategies.passes.replicate.rewire import contribute, pending, sync_prefix, total
 from strategies.passes.task_plan import TaskPlan
+from strategies.plan.sharding import exchange_of, row_length
 from strategies.tf_bridge.snippet import Snippet, TensorSpec, trace
 from strategies.topology import Replica, Topology
 
@@ -126,7 +127,8 @@ class SparseAllGather:
         ]
         devices = {replica.rank: replica.device for replica in topology.local_replicas(self.plan.task)}
         owned = [g for rank in devices for g in owned_gradients(self.plan.shards, sparse, rank)]
-        in_ranges = [gradient for gradient in owned if len(gradient.boundaries) > 1]
+        # Tasks have parts of others as fewer ranges, but all tasks need the same names.
+        in_ranges = [gradient for gradient in owned if len(gradient.shards.tensor.sizes) > 1]
         known = {b.values for gradient in in_ranges for b in gradient.boundaries}
         rows = [
             *(_Rows.of(b) for b in sparse if b.values not in known),
@@ -234,7 +236,8 @@ class DenseReduceScatter:
         crossing = {r.rank: owned_gradients(self.plan.shards, owned, r.rank) for r in replicas}
         members = [gradient.member for gradient in crossing[replicas[0].rank]]
         buckets = shard_buckets("sync/scatter", members, self.plan.buckets)
-        keys = instance_keys(name for bucket in buckets for name in (*bucket.key_names, _whole_key(bucket)))
+        names = {bucket.name: _key_names(bucket, topology.n_replicas) for bucket in buckets}
+        keys = instance_keys(chain(*chain(*names.values())))
         combined: dict[str, Contribution] = {}
         added: list[Node] = []
         exchanged: list[str] = []
@@ -242,7 +245,8 @@ class DenseReduceScatter:
             ranges = {gradient.name: gradient.boundaries for gradient in crossing[replica.rank]}
             for bucket in buckets:
                 hint = self.plan.hints.get(bucket.members[0].shards.ranges[0], "auto")
-                nodes, sums, done = _exchange(bucket, ranges, replica, topology, keys, hint)
+                row_keys, sum_keys = (tuple(keys[name] for name in own) for own in names[bucket.name])
+                nodes, sums, done = _exchange(bucket, ranges, replica, topology, row_keys, sum_keys, hint)
                 added += nodes
                 combined |= sums
                 exchanged.append(done)
@@ -256,7 +260,8 @@ def _exchange(
     ranges: Mapping[str, Sequence[Boundary]],
     replica: Replica,
     topology: Topology,
-    keys: Mapping[str, int],
+    row_keys: tuple[int, ...],
+    sum_keys: tuple[int, ...],
     hint: str,
 ) -> tuple[Sequence[Node], dict[str, Contribution], str]:
     """One replica's nodes, contributions to the boundaries that it owns, and the node that waits for all.
@@ -270,13 +275,13 @@ def _exchange(
     snippet = trace(
         reduce_scatter,
         tuple(TensorSpec(dtype=b.dtype, shape=b.shape) for b in sent),
-        tensors=tuple(member.layout for member in bucket.members),
+        tensors=bucket.tensors,
         counts=tuple(map(len, crossing)),
         rank=rank,
         order=topology.collective_order(),
         group_key=SCATTER_KEY,
-        keys=tuple(keys[name] for name in bucket.key_names),
-        whole_key=keys[_whole_key(bucket)],
+        row_keys=row_keys,
+        sum_keys=sum_keys,
         hint=hint,
         most_local=max(topology.replicas_per_task),
     )
@@ -293,5 +298,9 @@ def _exchange(
     return nodes, summed, done.removeprefix("^")
 
 
-def _whole_key(bucket: ShardBucket) -> str:
-    return f"{bucket.name}/wholes"
+def _key_names(bucket: ShardBucket, n: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the keys of n members' rows, and of the tensors that they sum."""
+    in_rows, in_sums = exchange_of(bucket.tensors, n)
+    row = row_length([bucket.tensors[place] for place in in_rows], n)
+    n_summed = sum(bucket.tensors[place].n_elements for place in in_sums)
+    return bucket.key_names("piece", row), bucket.key_names("sum", n_summed)

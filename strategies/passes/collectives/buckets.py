@@ -12,15 +12,10 @@ from strategies.ir.traversal import at_level
 from strategies.numerics.collectives import IN_ORDER
 from strategies.passes.replicate.rewire import sync_prefix
 from strategies.plan.compressors import payload_bytes
+from strategies.plan.exchanges.collectives import LARGE_BYTES, MAX_PIECES, n_pieces_of
 from strategies.plan.partitions import Shards
 from strategies.plan.schema import Compression
-from strategies.plan.sharding import ShardedTensor, row_length
-
-# A large tensor is sent alone: it need not wait for the rest of its bucket, nor be copied into one buffer
-# with it. One collective of 64 MB runs at a third of the speed of the same bytes in four pieces at once.
-LARGE_BYTES = 1 << 20
-PIECE_BYTES = 4 << 20
-MAX_PIECES = 4
+from strategies.plan.sharding import ShardedTensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +76,7 @@ def _of_level(
 def _collective(
     name: str, members: Sequence[Boundary], n_bytes: Callable[[Boundary], int], limit: int
 ) -> dict[str, Collective]:
-    n_pieces = min(limit, max(1, sum(map(n_bytes, members)) // PIECE_BYTES))
+    n_pieces = min(limit, n_pieces_of(sum(map(n_bytes, members))))
     collective = Collective(
         members=tuple(sync_prefix(b) for b in members),
         key_names=tuple(f"{name}/piece_{k}" for k in range(n_pieces)),
@@ -130,11 +125,6 @@ class Member:
     shards: Shards
     level: int = 1
 
-    @property
-    def layout(self) -> ShardedTensor:
-        shards = self.shards
-        return ShardedTensor(dims=shards.dims, axis=shards.axis, sizes=shards.sizes, owners=shards.owners)
-
 
 def range_blocks(members: Sequence[Member], task_of: Mapping[int, int]) -> list[list[Block]]:
     """Blocks of each member's ranges, for the workers' own transport.
@@ -145,15 +135,16 @@ def range_blocks(members: Sequence[Member], task_of: Mapping[int, int]) -> list[
     numbers = itertools.count()
     blocks: list[list[Block]] = []
     for shards in (member.shards for member in members):
-        outer, inner = n_elements(shards.dims[: shards.axis]), n_elements(shards.dims[shards.axis + 1 :])
-        parts = zip(shards.sizes, (task_of[owner] for owner in shards.owners), numbers, strict=False)
+        tensor = shards.tensor
+        parts = zip(tensor.sizes, (task_of[owner] for owner in tensor.owners), numbers, strict=False)
         blocks.append([])
         for length in shards.range_sizes:
             in_range = [next(parts)]
             while sum(size for size, _, _ in in_range) < length:
                 in_range.append(next(parts))
             sizes, tasks, (first, *_) = zip(*in_range, strict=True)
-            blocks[-1].append(Block(outer=outer, inner=inner, sizes=sizes, tasks=tasks, first=first))
+            block = Block(outer=tensor.outer, inner=tensor.inner, sizes=sizes, tasks=tasks, first=first)
+            blocks[-1].append(block)
     return blocks
 
 
@@ -218,10 +209,17 @@ class ShardBucket:
     members: tuple[Member, ...]
 
     @property
-    def key_names(self) -> tuple[str, ...]:
-        n_bytes = row_length(tuple(m.layout for m in self.members)) * element_bytes(self.dtype)
-        n_pieces = min(MAX_PIECES, max(1, n_bytes // PIECE_BYTES))
-        return tuple(f"{self.name}/piece_{k}" for k in range(n_pieces))
+    def tensors(self) -> tuple[ShardedTensor, ...]:
+        return tuple(member.shards.tensor for member in self.members)
+
+    def key_names(self, kind: str, n_elements: int) -> tuple[str, ...]:
+        """Names of the keys of a message with so many elements, one for each of its pieces.
+
+        Args:
+            kind: name of the message within the bucket's exchange.
+        """
+        n_pieces = n_pieces_of(n_elements * element_bytes(self.dtype)) if n_elements else 0
+        return tuple(f"{self.name}/{kind}_{k}" for k in range(n_pieces))
 
 
 def shard_buckets(

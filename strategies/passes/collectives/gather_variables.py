@@ -60,7 +60,7 @@ def gathered_joins(
     for together in (t for bucket in buckets for t in _candidates(bucket.members, several=several)):
         shards = [member.shards for member in together]
         ranges = tuple(name for owned in shards for name in owned.ranges)
-        joins = joining.get((ranges, shards[0].axis), ())
+        joins = joining.get((ranges, shards[0].tensor.axis), ())
         read = [handle for name in ranges for handle in handles[name]]
         if not joins or not all(handle in prior for handle in read):
             continue
@@ -74,7 +74,7 @@ def gathered_joins(
 def _candidates(members: Sequence[Member], *, several: bool) -> Iterator[tuple[Member, ...]]:
     """Members that may arrive as one tensor: one in several parts, or a whole bucket."""
     yield from ((member,) for member in members if len(member.shards.ranges) > 1)
-    if several and len(members) > 1 and all(member.shards.axis == 0 for member in members):
+    if several and len(members) > 1 and all(member.shards.tensor.axis == 0 for member in members):
         yield tuple(members)
 
 

@@ -49,14 +49,14 @@ class WholeGradients:
             if gradient is None or b.rank is None:
                 wholes.append(b)
                 continue
-            axis, parts = gradient.shards.axis, gradient.boundaries
+            axis, parts = gradient.shards.tensor.axis, gradient.boundaries
             snippet = trace(join_parts, (TensorSpec(dtype=b.dtype),) * len(parts), axis=axis)
             added, (joined,) = snippet.splice(
                 f"sync/{b.values}/join/", [p.contributions[0].values for p in parts], device=devices[b.rank]
             )
             nodes += added
             whole = replace(b.contributions[0], values=joined)
-            wholes.append(replace(b, shape=Shape(gradient.shards.dims), contributions=(whole,)))
+            wholes.append(replace(b, shape=Shape(gradient.shards.tensor.dims), contributions=(whole,)))
         return cls(nodes=tuple(nodes), boundaries=tuple(wholes), _in_ranges=in_ranges)
 
     def of_ranges(
@@ -77,8 +77,8 @@ class WholeGradients:
                 continue
             if contribution.values not in split:
                 b, shards = gradient.boundaries[0], gradient.shards
-                spec = TensorSpec(dtype=b.dtype, shape=Shape(shards.dims))
-                snippet = trace(split_parts, (spec,), axis=shards.axis, sizes=shards.range_sizes)
+                spec = TensorSpec(dtype=b.dtype, shape=Shape(shards.tensor.dims))
+                snippet = trace(split_parts, (spec,), axis=shards.tensor.axis, sizes=shards.range_sizes)
                 added, split[contribution.values] = snippet.splice(
                     f"sync/{values}/split/", [contribution.values], device=devices[contribution.rank]
                 )

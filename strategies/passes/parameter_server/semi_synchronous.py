@@ -7,7 +7,7 @@ from typing import ClassVar
 from strategies.ir.graph import Node, Shape, producer, tensor
 from strategies.ir.train_graph import Boundary, TrainGraph
 from strategies.numerics.combine import newest, progress
-from strategies.numerics.waiting import register, seen, ticked, wake
+from strategies.numerics.waiting import count_step, register, register_wait, wake
 from strategies.passes.parameter_server.accumulator import INT64, Accumulator
 from strategies.passes.parameter_server.background_updates import (
     BackgroundUpdates,
@@ -36,8 +36,8 @@ class SemiSyncUpdates:
     With `staleness`, a task ends its step when no other task is more than `staleness` steps behind: the turn
     carries all tasks' completed steps. With `backup`, it ends its step when there is an update newer than the
     one that it read; after a long step it continues with the newest. The turn carries the number of tasks
-    that wait. A task that must wait leaves the handle of its mailbox in a queue, and whoever lets it go on
-    puts a number into it, so that no graph has a node for each other task.
+    that wait. A task that must wait leaves the handle of its mailbox in a queue, and the task that
+    releases it puts a number there, so that no graph has a node for each other task.
     """
 
     name: ClassVar[str] = "semi-sync-ps"
@@ -76,7 +76,7 @@ class SemiSyncUpdates:
         """Count the step, wake those that waited for this task, and wait if the slowest is too far behind."""
         n, device = topology.n_tasks, turn.handle.device
         snippet = trace(
-            ticked,
+            count_step,
             (TensorSpec(dtype=INT64, shape=Shape((n,))),),
             task=self.plan.task,
             staleness=self.plan.execution.staleness,
@@ -88,25 +88,28 @@ class SemiSyncUpdates:
         give = turn.put("give", [push.take, clocks], [*push.done, *wait.control_inputs])
         waiting = waiting_queue(topology)
         specs = (TensorSpec(dtype=HANDLE), TensorSpec(dtype=INT32), TensorSpec(dtype=INT64))
-        woken, (done,) = trace(wake, specs).splice(
+        release, (done,) = trace(wake, specs).splice(
             f"{waiting.handle.name}/wake/",
             [waiting.handle.name, n_released, push.take],
             device=device,
             control=[give.name],
         )
         return _EndOfStep(
-            nodes=(*count, *register, give, *woken, wait),
+            nodes=(*count, *register, give, *release, wait),
             targets=(give.name, done.removeprefix("^"), wait.name),
             setup=(),
         )
 
     def _newest_step(self, push: PushInTurn, turn: TensorQueue, topology: Topology) -> "_EndOfStep":
-        """Wait for an update newer than the step, and start the next step with the newest one."""
+        """Wait for an update newer than the step, and start the next step with an update's number.
+
+        It is the newest one's if the worker did not wait, else that of the update that ended the wait.
+        """
         own = _own_step(self.plan.task, topology)
         began, device = own.take("began"), turn.handle.device
-        count, (n_waiting, waits) = trace(seen, (TensorSpec(dtype=INT64, shape=Shape(())),) * 3).splice(
-            f"{turn.handle.name}/seen/", [began.name, push.take, tensor(push.take, 1)], device=device
-        )
+        count, (n_waiting, waits) = trace(
+            register_wait, (TensorSpec(dtype=INT64, shape=Shape(())),) * 3
+        ).splice(f"{turn.handle.name}/seen/", [began.name, push.take, tensor(push.take, 1)], device=device)
         register, wait = self._waiting(waits, push, topology)
         give = turn.put("give", [push.take, n_waiting], [*push.done, *wait.control_inputs])
         newer, (step,) = trace(newest, (TensorSpec(dtype=INT64),) * 2).splice(

@@ -102,7 +102,7 @@ def tokens_down(
     Tokens go down a tree, so that neither the root nor its graph grows with the number of tasks.
 
     Args:
-        name: function that returns the name of a task's queue. device: function that returns its giver's.
+        name: function that returns the name of a task's queue. device: function that returns a task's device.
         after: nodes before which the root gives no token, or another task takes none.
     Returns:
         Groups of nodes; the last node of each is to run.

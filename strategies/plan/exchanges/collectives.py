@@ -24,10 +24,16 @@ RING_LENGTHS_BYTES = 2 * 8
 SWAPPED_BYTES = 1 << 20
 """Longest vector of which two workers' own ring exchanges the whole: one round less, more additions."""
 LARGE_BYTES = 1 << 20
-"""Bytes from which a tensor is not sent in one message with the rest of its bucket."""
+"""Bytes from which a tensor is not sent in one message with the rest of its bucket.
+
+It need not wait for the others, nor be copied into one buffer with them.
+"""
 PIECE_BYTES = 4 << 20
 MAX_PIECES = 4
-"""Most pieces of a message of TensorFlow's collectives, sent at once; each has `PIECE_BYTES` at least."""
+"""Most pieces of a message of TensorFlow's collectives, sent at once; each has `PIECE_BYTES` at least.
+
+One collective of 64 MB runs at a third of the speed of the same bytes in four pieces.
+"""
 
 
 def collective_flows(reduced: Parts, run: RunFacts) -> Iterator[Flow]:

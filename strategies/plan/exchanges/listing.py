@@ -19,7 +19,7 @@ from strategies.plan.exchanges.flow import Flow, RunFacts
 from strategies.plan.exchanges.owners import is_scattered, owner_flows
 from strategies.plan.exchanges.servers import server_flows
 from strategies.plan.node_rules import is_owned
-from strategies.plan.partitions import alike_parts, parts_of
+from strategies.plan.partitions import alike_parts, joins_parts, parts_of
 from strategies.plan.schema import PlanNode, StatisticSummary, StepSummary
 from strategies.topology import Topology
 
@@ -44,15 +44,14 @@ def flows_of(
     by_name = {v.name: v for v in step.variables}
     run = RunFacts.of(step, topology, params)
     served, on_cores, reduced = [], [], []
-    owned = [
-        (part, by_name[node.variable])
-        for node in nodes
-        if node.synchronizer != "none" and is_owned(node)
-        for part in ((node,) if _is_in_one_bucket(node) else parts_of(node))
-    ]
-    for node, variable in owned:
-        # What all replicas get of its gradient crosses whole.
-        reduced += [] if is_scattered(node) else [(parts, variable) for parts in alike_parts(_whole(node))]
+    owned, are_joined = [], joins_parts(nodes)
+    for node in (node for node in nodes if node.synchronizer != "none" and is_owned(node)):
+        name, variable = node.variable, by_name[node.variable]
+        owned += [(name, part, variable) for part in ((node,) if are_joined else parts_of(node))]
+        if not is_scattered(node):
+            # What all replicas get of its gradient crosses whole.
+            alike = alike_parts(_whole(node) if are_joined else node)
+            reduced += [(parts, variable) for parts in alike]
     for node in (node for node in nodes if node.synchronizer == "none" or not is_owned(node)):
         variable, synchronizer = by_name[node.variable], node.synchronizer
         for parts in alike_parts(node):
@@ -69,10 +68,6 @@ def flows_of(
         *owner_flows(owned, run),
         *statistics_flows(statistics, run),
     )
-
-
-def _is_in_one_bucket(node: PlanNode) -> bool:
-    return node.partition is None or len({*(node.partition.groups or ())}) <= 1
 
 
 def _whole(node: PlanNode) -> PlanNode:

@@ -52,11 +52,10 @@ class _Step:
 
     def exchanges(self):
         owned = [node for node in self.nodes if node.synchronizer != "none" and is_owned(node)]
-        for node in owned:
+        for node, of_node in self.joined(owned):
             if node.sparse or node.whole_gradient:
-                yield from self.reduced(
-                    node.model_copy(update={"partition": None}), self.by_name[node.variable]
-                )
+                whole = of_node[0] if len(of_node) == 1 else node.model_copy(update={"partition": None})
+                yield from self.reduced(whole, self.by_name[node.variable])
         parts = [part for node in self.nodes if node not in owned for part in parts_of(node)]
         for part in parts:
             variable = self.by_name[part.variable.partition("/part_")[0]]
@@ -74,10 +73,17 @@ class _Step:
         n_bytes = sum(statistic.bytes for statistic in self.plan.statistics)
         yield "sum", self.ring(2 * (self.n_tasks - 1) / self.n_tasks * n_bytes)
 
+    def joined(self, owned):
+        """Parts that cross together: if one variable is in several buckets, all parts cross alone."""
+        parts = [(node, parts_of(node)) for node in owned]
+        if all(len({part.group for part in of_node}) == 1 for _, of_node in parts):
+            return parts
+        return [(node, (part,)) for node, of_node in parts for part in of_node]
+
     def of_owners(self, owned):
         buckets = {}
-        for node in owned:
-            variable, parts = self.by_name[node.variable], parts_of(node)
+        for node, parts in self.joined(owned):
+            variable = self.by_name[node.variable]
             bucket = parts[0].group, node.dtype, node.transport == "tcp"
             n_times = 1 if node.gathered else variable.updates
             buckets.setdefault(("gather", node.gathered, *bucket), []).append((parts, n_times))
@@ -95,11 +101,16 @@ class _Step:
 
     def by_collectives(self, op, members):
         """Rows of one length from each replica to each other; of gradients, what sends less is summed."""
-        row = sum(max(part.bytes for part in parts) for parts in members if len(parts) > 1)
-        wholes = Counter()
-        for (part,) in (parts for parts in members if len(parts) == 1):
-            wholes[part.owner] += part.bytes
-        longest, both = max(wholes.values(), default=0), sum(wholes.values())
+        row, packed = 0, Counter()
+        for parts in members:
+            longest, both = max(part.bytes for part in parts), sum(part.bytes for part in parts)
+            ranks = [part.owner for part in parts]
+            if len(parts) > 1 and ranks == sorted(set(ranks)) and self.n * longest <= 2 * both:
+                row += longest
+                continue
+            for part in parts:
+                packed[part.owner] += part.bytes
+        longest, both = max(packed.values(), default=0), sum(packed.values())
         if op == "scatter" and self.n * longest > 2 * both:
             yield "sum", self.ring(2 * (self.n - 1) / self.n * both)
         else:

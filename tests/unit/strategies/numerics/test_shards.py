@@ -11,7 +11,7 @@ from strategies.numerics import shards
 from strategies.numerics.collectives import gathered
 from strategies.numerics.shards import all_gather, reduce_scatter
 from strategies.passes.collectives.members import GATHER_GROUP_KEY, SCATTER_KEY
-from strategies.plan.sharding import ShardedTensor, row_length
+from strategies.plan.sharding import ShardedTensor, in_row_order, row_length
 
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
@@ -24,6 +24,10 @@ def sharded(dims, axis, sizes, owners):
 
 def whole(dims, owner):
     return sharded(dims, 0, (dims[0] if dims else 1,), (owner,))
+
+
+def is_whole(tensor):
+    return len(tensor.sizes) == 1
 
 
 def bounds(tensor):
@@ -76,14 +80,18 @@ TENSORS = {
     "in-the-middle": (3, (sharded((2, 4, 3), 1, (2, 1, 1), (0, 1, 2)), whole((2,), 1))),
     "not-all-own": (3, (sharded((5, 2), 0, (2, 3), (0, 2)), sharded((3,), 0, (1, 2), (1, 2)))),
     "several-each": (2, (sharded((6, 2), 0, (1, 2, 1, 2), (1, 0, 0, 1)),)),
+    "descending": (3, (sharded((2, 6), 1, (1, 2, 3), (2, 1, 0)), sharded((3,), 0, (1, 1, 1), (0, 1, 2)))),
+    "few-owners": (5, (sharded((4, 3), 0, (2, 2), (1, 3)), sharded((5,), 0, (1,) * 5, range(5)))),
+    "very-uneven": (4, (sharded((103, 1), 0, (100, 1, 1, 1), range(4)), whole((2,), 3))),
     "ten": (10, (sharded((12, 2), 0, (2, 2, *[1] * 8), range(10)),)),
     # With more members of a task, TensorFlow's all-to-all gives some what belongs to others.
     "twelve": (12, (sharded((12, 2), 0, (1,) * 12, range(12)), whole((), 10))),
 }
 CASES = pytest.mark.parametrize(
     ("n", "tensors", "keys"),
-    [(*case, (1,)) for case in TENSORS.values()] + [(*TENSORS["uneven"], (1, 2, 3))],
-    ids=[*TENSORS, "in-pieces"],
+    [(*case, (1,)) for case in TENSORS.values()]
+    + [(*TENSORS[name], (1, 2, 3)) for name in ("uneven", "very-uneven")],
+    ids=[*TENSORS, "rows-in-pieces", "sums-in-pieces"],
 )
 
 
@@ -99,17 +107,17 @@ def test_owners_get_sums(n, tensors, keys):
         halves = [
             half
             for value, tensor in zip(values, tensors, strict=True)
-            for half in ([value] if tensor.is_whole else np.split(value, [tensor.sizes[0]], tensor.axis))
+            for half in ([value] if is_whole(tensor) else np.split(value, [tensor.sizes[0]], tensor.axis))
         ]
         sums, done = reduce_scatter(
             *map(tf.constant, halves),
             tensors=tensors,
-            counts=tuple(1 if tensor.is_whole else 2 for tensor in tensors),
+            counts=tuple(1 if is_whole(tensor) else 2 for tensor in tensors),
             rank=rank,
             order=tuple(range(n)),
             group_key=SCATTER_KEY,
-            keys=keys,
-            whole_key=9,
+            row_keys=keys,
+            sum_keys=tuple(8 + key for key in keys),
             hint="auto",
             most_local=n,
         )
@@ -176,14 +184,12 @@ def test_groups_may_have_their_members_in_another_order(monkeypatch):
             rank=rank,
             order=order,
             group_key=1,
-            keys=(1,),
-            whole_key=9,
+            row_keys=(1,),
+            sum_keys=(9,),
             hint="auto",
             most_local=1,
         )
-        whole_rows[rank] = shards._row(
-            parts_of(values_of(tensors, rank), tensors, rank), tensors, rank, tf.float64
-        )[None]
+        whole_rows[rank] = row_of(values_of(tensors, rank), tensors, rank, n)[None]
         expected = parts_of(
             [sum(v) for v in zip(*(values_of(tensors, r) for r in range(rank + 1)), strict=True)],
             tensors,
@@ -226,17 +232,26 @@ def layouts(draw):
 @settings(max_examples=60, deadline=None)
 @given(layouts())
 def test_rows_hold_every_part_once(case):
-    n, tensors = case
+    n, unsorted = case
+    tensors = tuple(unsorted[place] for place in in_row_order(unsorted, n))
     values = values_of(tensors, 1)
     matrix = shards._matrix([tf.constant(value) for value in values], tensors, n)
-    assert matrix.shape == (n, row_length(tensors))
+    assert matrix.shape == (n, row_length(tensors, n))
     for rank in range(n):
-        own = [tf.constant(p) for p in parts_of(values, tensors, rank)]
-        np.testing.assert_array_equal(shards._row(own, tensors, rank, tf.float64), matrix[rank])
-        for got, expected in zip(shards._parts_of(matrix[rank], tensors, rank), own, strict=True):
+        np.testing.assert_array_equal(row_of(values, tensors, rank, n), matrix[rank])
+        parts = itertools.chain(*shards._parts_of_row(matrix[rank], tensors, rank, n))
+        for got, expected in zip(parts, parts_of(values, tensors, rank), strict=True):
             np.testing.assert_array_equal(got, expected)
     for got, value in zip(shards._wholes(matrix, tensors), values, strict=True):
         np.testing.assert_array_equal(tf.reshape(got, value.shape), value)
+
+
+def row_of(values, tensors, rank, n):
+    parts = [
+        list(map(tf.constant, parts_of([value], [tensor], rank)))
+        for value, tensor in zip(values, tensors, strict=True)
+    ]
+    return shards._row(parts, tensors, n, tf.float64)
 
 
 def test_the_number_of_operations_does_not_grow_with_members():

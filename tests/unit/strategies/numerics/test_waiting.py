@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.numerics.waiting import seen, ticked
+from strategies.numerics.waiting import count_step, register_wait
 
 pytestmark = pytest.mark.tensorflow
 tf = pytest.importorskip("tensorflow")
@@ -19,7 +19,7 @@ def test_no_worker_is_ahead_of_the_slowest_by_more_than_the_staleness(n, stalene
         free = [worker for worker in range(n) if worker not in waiting]
         # The slowest never waits.
         task = free[draw % len(free)]
-        clocks, n_released, waits = ticked(clocks, task=task, staleness=staleness)
+        clocks, n_released, waits = count_step(clocks, task=task, staleness=staleness)
         waiting += [task] if waits else []
         del waiting[: int(n_released)]
         slowest = min(clocks.numpy())
@@ -29,5 +29,5 @@ def test_no_worker_is_ahead_of_the_slowest_by_more_than_the_staleness(n, stalene
 @pytest.mark.parametrize(("n_updates", "waits"), [(3, 1), (4, 0), (7, 0)])
 def test_a_worker_waits_unless_it_has_a_newer_update(n_updates, waits):
     began, n_waiting = tf.constant(3, tf.int64), tf.constant(2, tf.int64)
-    result = seen(began, tf.constant(n_updates, tf.int64), n_waiting)
+    result = register_wait(began, tf.constant(n_updates, tf.int64), n_waiting)
     assert [int(value) for value in result] == [2 + waits, waits]

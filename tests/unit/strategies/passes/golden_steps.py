@@ -62,6 +62,17 @@ def tiny() -> TrainGraph:
     )
 
 
+def three_numbers() -> TrainGraph:
+    """The tiny step with a vector of three for its variable, which each of three replicas may update in part."""
+    step, shape = tiny(), Shape((3,))
+    return replace(
+        step,
+        graph=from_text(TINY.replace("shape=<>", "shape=<3>")),
+        variables=(replace(step.variables[0], shape=shape),),
+        boundaries=(replace(step.boundaries[0], shape=shape),),
+    )
+
+
 VECTOR_NODES = """
 w = VarHandleOp() {{container='', dtype=float, shape=<3>, shared_name='w'}}
 w/initial = Placeholder() {{dtype=float, shape=<3>}}

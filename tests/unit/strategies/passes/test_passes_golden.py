@@ -5,7 +5,7 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 pytest.importorskip("tensorflow")
 
-from golden_steps import text_of, tiny
+from golden_steps import text_of, three_numbers, tiny
 from golden_texts import check_text
 
 from strategies.passes.pass_order import passes_of
@@ -80,3 +80,17 @@ def test_golden(strategy, task, name):
         if rewrite.name == name:
             break
     check_text(text_of(step), f"{name}-{strategy}-task-{task}.txt")
+
+
+@pytest.mark.parametrize("task", [0, 1])
+def test_golden_of_a_variable_in_parts(task):
+    step, topology = three_numbers(), Topology(replicas_per_task=(2, 1), batch_size=3)
+    params = {"transport": "ring", "min_bytes": 1}
+    plan = make_plan("sharded-update", params, summarise(step, "tiny", {}), topology)
+    for rewrite in passes_of(plan, task):
+        step = rewrite.apply(step, topology)
+        if rewrite.name == "dense-reduce-scatter":
+            break
+    text = text_of(step)
+    assert "CollectiveAllToAllV2" in text
+    check_text(text, f"dense-reduce-scatter-in-parts-task-{task}.txt")

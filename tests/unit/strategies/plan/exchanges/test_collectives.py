@@ -3,8 +3,6 @@
 import pytest
 from planning import state, step_of, trainable
 
-from strategies.passes.collectives import buckets
-from strategies.plan.exchanges import collectives
 from strategies.plan.schema import StatisticSummary
 from strategies.planner import exchanges
 from strategies.registry import make_plan
@@ -23,11 +21,6 @@ TABLE = trainable("table", 50, 8, sparse=True, rows_per_example=3.0)
 def flows(strategy, step=STEP, replicas_per_task=(1, 1, 1), **params):
     topology = Topology(replicas_per_task=replicas_per_task, batch_size=24)
     return exchanges(make_plan(strategy, params, step, topology), step)
-
-
-def test_limits_of_messages_are_those_of_the_passes():
-    assert collectives.LARGE_BYTES == buckets.LARGE_BYTES
-    assert (collectives.PIECE_BYTES, collectives.MAX_PIECES) == (buckets.PIECE_BYTES, buckets.MAX_PIECES)
 
 
 @pytest.mark.parametrize(
