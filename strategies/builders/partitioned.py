@@ -281,7 +281,7 @@ def fewer_parts(
         return []
     where = f"each variable is on {most} of {topology.n_tasks} servers at most"
     reason = "each part costs every worker two messages in a step and nodes of its graph"
-    return [f"{where}, since {reason}; raise max_shards to spread variables over more"]
+    return [f"{where}, because {reason}; raise max_shards to spread variables over more"]
 
 
 def _axis_0(v: VariableSummary) -> int | str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from strategies.numerics.collectives import carried, gathered, summed
-from strategies.plan.exchanges.cores import MOST_IN_ALL_TO_ALL
+from strategies.plan.sharding import MOST_MEMBERS_OF_A_TASK
 
 Group = tuple[int, int]
 """Number of members of a collective, and key of their group."""
@@ -101,7 +101,7 @@ def summed_part(
         Tensor [part length].
     """
     n_parts = group[0]
-    if n_parts > MOST_IN_ALL_TO_ALL:
+    if n_parts > MOST_MEMBERS_OF_A_TASK:
         return part_of(summed(value, group=group, key=key), place, n_parts=n_parts)
 
     def to_all(parts: tf.Tensor) -> tf.Tensor:

@@ -21,6 +21,7 @@ from harness.worker.session.checkpoint import first_value
 from strategies.errors import StrategyError, UnsupportedError
 from strategies.numerics.aggregators import median_of_servers
 from strategies.passes.parameter_server import replicated_servers
+from strategies.passes.robust import gradient_vector
 from strategies.plan.aggregation import BY_NAME, Aggregation
 from strategies.plan.faults import Fault, fault_of
 from strategies.planner import topology_of
@@ -268,6 +269,14 @@ def test_servers_that_lie_change_nothing_as_long_as_most_do_not(cases, model, se
     plan = case.plan("robust-ps", (1,) * 4, rule="mean", servers=servers, lying=lying)
     verdict = case.check(plan)
     assert verdict.equivalent, verdict.reason
+
+
+@pytest.mark.parametrize("model", ["digits-mlp", "word-lm"])
+def test_many_workers_share_the_server_s_queue(cases, monkeypatch, model):
+    monkeypatch.setattr(gradient_vector, "MOST_QUEUES", 2)
+    case = cases.of(model, "momentum")
+    plan = case.plan("robust-ps", (1,) * 3, rule="median", f=1)
+    assert_alike(values_after(case, plan), expected_after(case, plan), case, model)
 
 
 def test_most_servers_must_be_honest(cases, monkeypatch):

@@ -112,14 +112,11 @@ def _copies(member: Member) -> list[tuple[str, int]]:
 
 
 def _joined(members: Sequence[Member], joins: Container[Names]) -> Iterator[tuple[Member, ...]]:
-    """Members that arrive as one tensor together, and all others one by one."""
-    start = 0
-    while start < len(members):
-        stops = range(len(members), start, -1)
-        names = [m.name for m in members]
-        stop = next((stop for stop in stops if tuple(names[start:stop]) in joins), start + 1)
-        yield tuple(members[start:stop])
-        start = stop
+    """All members of a bucket if they arrive as one tensor, else one by one."""
+    if tuple(member.name for member in members) in joins:
+        yield tuple(members)
+    else:
+        yield from ((member,) for member in members)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,16 +170,19 @@ def _gather_by_ring(
     tensors = {b.name: list(_tensors(b.members, task_of, joins)) for b in buckets}
 
     def exchange(bucket: ShardBucket) -> Exchange[str]:
-        here = [t for t in tensors[bucket.name] if t.owner is not None and task_of[t.owner] == task]
-        coming = [t for t in tensors[bucket.name] if t not in here]
+        own_tensors, received_tensors = [], []
+        for t in tensors[bucket.name]:
+            is_own = t.owner is not None and task_of[t.owner] == task
+            (own_tensors if is_own else received_tensors).append(t)
         vectors = [
-            [coming[k] for k in places] for places in in_vectors([t.block for t in coming], bucket.dtype)
+            [received_tensors[k] for k in places]
+            for places in in_vectors([t.block for t in received_tensors], bucket.dtype)
         ]
         blocks = [replace(t.block, vector=number) for number, vector in enumerate(vectors) for t in vector]
         transfer = Transfer(
             name=bucket.name,
             kind="gather",
-            blocks=(*blocks, *(replace(t.block, vector=None) for t in here)),
+            blocks=(*blocks, *(replace(t.block, vector=None) for t in own_tensors)),
             level=bucket.level,
         )
         own = [

@@ -8,9 +8,7 @@ from strategies.ir.graph import element_bytes, n_elements
 from strategies.plan.exchanges.flow import Flow, Op, RunFacts, Values
 from strategies.plan.links import Links, PairLinks
 from strategies.plan.schema import PlanNode, VariableSummary
-
-MOST_IN_ALL_TO_ALL = 11
-"""TensorFlow's all-to-all mixes up messages in a group of twelve members or more."""
+from strategies.plan.sharding import MOST_MEMBERS_OF_A_TASK
 
 
 def core_flows(node: PlanNode, by_name: Mapping[str, VariableSummary], run: RunFacts) -> Iterator[Flow]:
@@ -18,7 +16,7 @@ def core_flows(node: PlanNode, by_name: Mapping[str, VariableSummary], run: RunF
 
     If every replica needs only its part of a sum, each sends (N−1)/N of the buffer, and as much to gather a
     partitioned variable, for reads and after loops; if it is whole, the sum does both. Emulated,
-    parts have one length, and beyond eleven replicas the whole sum goes around. Sums and gathers go around a
+    parts have one length, and beyond ten replicas the whole sum goes around. Sums and gathers go around a
     ring, parts straight to their owners.
     """
     n = run.topology.n_replicas
@@ -26,7 +24,7 @@ def core_flows(node: PlanNode, by_name: Mapping[str, VariableSummary], run: RunF
     updated = variable if variable.slot_of is None else by_name[variable.slot_of]
     crossings = variable.crossings if node.synchronizer == "cross-replica-sum" else 0
     # An update of rows needs the whole variable and slots; one that is not elementwise needs the gradient.
-    is_whole = updated.sparse or not updated.updated_by_elements or n > MOST_IN_ALL_TO_ALL
+    is_whole = updated.sparse or not updated.updated_by_elements or n > MOST_MEMBERS_OF_A_TASK
 
     def flow(
         op: Op, values: Values, n_bytes: float, links: Links, *, n_rounds: int = 1, period: int = 1

@@ -6,7 +6,6 @@ from itertools import permutations
 from strategies.ir.graph import element_bytes, n_elements
 from strategies.plan.aggregation import Aggregation
 from strategies.plan.exchanges.collectives import LENGTH_BYTES, RING_LENGTHS_BYTES
-from strategies.plan.exchanges.cores import MOST_IN_ALL_TO_ALL
 from strategies.plan.node_rules import is_owned
 from strategies.plan.partitions import parts_of
 from strategies.plan.payload import (
@@ -23,6 +22,7 @@ from strategies.plan.payload import (
     row_crossings,
     vector_type,
 )
+from strategies.plan.sharding import MOST_MEMBERS_OF_A_TASK
 from strategies.planner import topology_of
 
 
@@ -168,7 +168,7 @@ class _Step:
         n, steps_per_loop = self.n, self.plan.execution.steps_per_loop
         updated = variable if variable.slot_of is None else self.by_name[variable.slot_of]
         crossings = variable.crossings if part.synchronizer == "cross-replica-sum" else 0
-        is_whole = updated.sparse or not updated.updated_by_elements or n > MOST_IN_ALL_TO_ALL
+        is_whole = updated.sparse or not updated.updated_by_elements or n > MOST_MEMBERS_OF_A_TASK
         if crossings and (is_whole or not part.in_parts):
             yield "sum", self.ring(2 * (n - 1) / n * part.bytes * crossings)
         if part.in_parts:
