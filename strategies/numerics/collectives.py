@@ -94,7 +94,7 @@ def gathered(
         group: (number of members, group key). key: instance key. hint: `auto`, `ring` or `nccl`.
     """
 
-    def together(part: tf.Tensor) -> tf.Tensor:
+    def by_all(part: tf.Tensor) -> tf.Tensor:
         return tf.raw_ops.CollectiveGatherV2(
             input=part,
             group_size=group[0],
@@ -104,7 +104,7 @@ def gathered(
             communication_hint=hint,
         )
 
-    return carried(value, together, adds=False)
+    return carried(value, by_all, adds=False)
 
 
 def bucket_all_reduce(

@@ -109,7 +109,7 @@ class Rows:
 
     def squared_distances(self) -> tf.Tensor:
         """Squared distances between all rows from direct differences, float64 [n, n]."""
-        of_chunk = self._of_pairs if self.n_workers <= MOST_APART else _of_each
+        of_chunk = self._of_pairs if self.n_workers <= MOST_APART else _distances_of_rows
         return tf.minimum(self.sum(of_chunk, tf.zeros([self.count] * 2, tf.float64)), _MOST)
 
     def _of_pairs(self, matrix: tf.Tensor) -> tf.Tensor:
@@ -132,7 +132,7 @@ class Rows:
         return tf.sqrt(self.sum(of_chunk, tf.zeros([self.count], tf.float64), centre))
 
 
-def _of_each(matrix: tf.Tensor) -> tf.Tensor:
+def _distances_of_rows(matrix: tf.Tensor) -> tf.Tensor:
     rows = tf.cast(matrix, tf.float64)
     return tf.map_fn(
         lambda row: tf.reduce_sum(tf.math.squared_difference(rows, row), axis=1),

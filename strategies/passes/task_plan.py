@@ -11,7 +11,7 @@ from strategies.plan.aggregation import Aggregation
 from strategies.plan.compressors import BY_NAME, is_encoded, is_rounded_on_wire
 from strategies.plan.execution import Execution
 from strategies.plan.faults import Fault
-from strategies.plan.partitions import Shards, cuts_of, joined_for, joins_parts, parts_of, shards_of
+from strategies.plan.partitions import OwnedParts, cuts_of, joined_for, joins_parts, parts_of, shards_of
 from strategies.plan.schema import BETWEEN_WORKERS, Compression, Plan, PlanNode, Synchronizer
 
 Between: TypeAlias = Literal["replicas", "workers"]
@@ -63,7 +63,7 @@ class TaskPlan:
         return range(first, first + self.plan.replicas_per_task[self.task])
 
     @cached_property
-    def _joined(self) -> tuple[PlanNode, ...]:
+    def _joined_nodes(self) -> tuple[PlanNode, ...]:
         """Nodes of the plan, with neighbouring parts as one if replicas of other tasks update them."""
         if not joins_parts(self.plan.nodes):
             return self.plan.nodes
@@ -72,7 +72,7 @@ class TaskPlan:
     @cached_property
     def cuts(self) -> Mapping[str, Cut]:
         """Cut trainable or slot → its cut; slots are cut like their trainable."""
-        return cuts_of(self._joined)
+        return cuts_of(self._joined_nodes)
 
     @cached_property
     def merged_rows(self) -> frozenset[str]:
@@ -82,13 +82,13 @@ class TaskPlan:
     @cached_property
     def nodes(self) -> tuple[PlanNode, ...]:
         """Nodes of the plan, with a cut variable replaced by its parts."""
-        return tuple(part for node in self._joined for part in parts_of(node))
+        return tuple(part for node in self._joined_nodes for part in parts_of(node))
 
     @cached_property
-    def shards(self) -> tuple[Shards, ...]:
+    def shards(self) -> tuple[OwnedParts, ...]:
         """Variables that single replicas update for all, with all owners."""
         pairs = (
-            zip(self.plan.nodes, self._joined, strict=True)
+            zip(self.plan.nodes, self._joined_nodes, strict=True)
             if joins_parts(self.plan.nodes)
             else ((part, part) for part in self.nodes)
         )

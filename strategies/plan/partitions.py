@@ -144,7 +144,7 @@ def _places(node: PlanNode, field: str, places: Sequence[_Place] | None) -> Sequ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shards:
+class OwnedParts:
     """Consecutive parts of a variable, or of a range of it, each updated by a single replica.
 
     Attributes:
@@ -221,7 +221,7 @@ def joined_for(node: PlanNode, ranks: Container[int]) -> PlanNode:
     return node.model_copy(update={"partition": partition.model_copy(update=changes)})
 
 
-def shards_of(node: PlanNode, joined: PlanNode) -> Shards | None:
+def shards_of(node: PlanNode, joined: PlanNode) -> OwnedParts | None:
     """Parts of a variable with owners; None without owners.
 
     Args:
@@ -233,7 +233,7 @@ def shards_of(node: PlanNode, joined: PlanNode) -> Shards | None:
     partition = joined.partition
     sizes = tensor.sizes if partition is None else partition.sizes
     names = [node.variable if partition is None else part_name(node.variable, k) for k in range(len(sizes))]
-    return Shards(variable=node.variable, tensor=tensor, ranges=tuple(names), range_sizes=sizes)
+    return OwnedParts(variable=node.variable, tensor=tensor, ranges=tuple(names), range_sizes=sizes)
 
 
 def server_bytes(nodes: Sequence[PlanNode], topology: Topology) -> tuple[int, ...]:

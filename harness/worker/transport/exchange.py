@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from harness.worker.transport.shares import Shares
+from harness.worker.transport.shares import WorkerShares
 from harness.worker.transport.tcp_ring import Ring, RingError, Scratch, Vector
 from strategies.ir.train_graph import BEFORE_ALL, Transfer
 
@@ -62,7 +62,7 @@ class Exchange:
         }
         self._pools: defaultdict[tuple[str, int], _Pool] = defaultdict(_Pool)
         self._shares = {
-            t.name: Shares(t.blocks, transport.size, rank if t.kind == "gather" else None)
+            t.name: WorkerShares(t.blocks, transport.size, rank if t.kind == "gather" else None)
             for t in transfers
             if t.blocks
         }

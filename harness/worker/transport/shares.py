@@ -37,7 +37,7 @@ class _Piece:
         return is_next and self.shape is None and other.shape is None
 
 
-class Shares:
+class WorkerShares:
     """Shares of a transfer's workers.
 
     A share that is one range of a vector is sent from it, or received into it. Other shares are copied as a

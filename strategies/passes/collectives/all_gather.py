@@ -18,7 +18,7 @@ from strategies.passes.collectives.buckets import (
 )
 from strategies.passes.collectives.members import instance_keys
 from strategies.passes.collectives.tcp_ring import Dims, Exchange, carry_out, give
-from strategies.plan.partitions import Shards
+from strategies.plan.partitions import OwnedParts
 from strategies.plan.sharding import row_length
 from strategies.tf_bridge.attrs import dtype_number
 from strategies.tf_bridge.snippet import TensorSpec, trace
@@ -50,7 +50,7 @@ class GatheredValues:
 
 
 def gather_buckets(
-    step: TrainGraph, shards: Iterable[Shards], buckets: Sequence[Sequence[str]]
+    step: TrainGraph, shards: Iterable[OwnedParts], buckets: Sequence[Sequence[str]]
 ) -> tuple[ShardBucket, ...]:
     """Make the buckets of new values that owners send, one value for each update of a variable.
 
@@ -111,7 +111,7 @@ def _copies(member: Member) -> list[tuple[str, int]]:
     return list(zip(names, shards.range_owners, strict=True))
 
 
-def _joined(members: Sequence[Member], joins: Container[Names]) -> Iterator[tuple[Member, ...]]:
+def _of_one_tensor(members: Sequence[Member], joins: Container[Names]) -> Iterator[tuple[Member, ...]]:
     """All members of a bucket if they arrive as one tensor, else one by one."""
     if tuple(member.name for member in members) in joins:
         yield tuple(members)
@@ -143,16 +143,16 @@ def _tensors(
     members: Sequence[Member], task_of: Mapping[int, int], joins: Container[Names]
 ) -> Iterator[_Tensor]:
     blocks_of = iter(range_blocks(members, task_of))
-    for together in _joined(members, joins):
-        names, layout = tuple(m.name for m in together), together[0].shards.tensor
-        blocks = list(chain(*islice(blocks_of, len(together))))
+    for group in _of_one_tensor(members, joins):
+        names, layout = tuple(m.name for m in group), group[0].shards.tensor
+        blocks = list(chain(*islice(blocks_of, len(group))))
         if names in joins:
             sizes = tuple(size for block in blocks for size in block.sizes)
             tasks = tuple(owner for block in blocks for owner in block.tasks)
             block = replace(blocks[0], sizes=sizes, tasks=tasks)
             yield _Tensor(dims=layout.dims_of(sum(sizes)), block=block, members=names)
             continue
-        for (copy, owner), block in zip(_copies(together[0]), blocks, strict=True):
+        for (copy, owner), block in zip(_copies(group[0]), blocks, strict=True):
             dims = layout.dims_of(sum(block.sizes))
             yield _Tensor(dims=dims, block=block, members=names, copy=copy, owner=owner)
 
@@ -170,7 +170,8 @@ def _gather_by_ring(
     tensors = {b.name: list(_tensors(b.members, task_of, joins)) for b in buckets}
 
     def exchange(bucket: ShardBucket) -> Exchange[str]:
-        own_tensors, received_tensors = [], []
+        own_tensors: list[_Tensor] = []
+        received_tensors: list[_Tensor] = []
         for t in tensors[bucket.name]:
             is_own = t.owner is not None and task_of[t.owner] == task
             (own_tensors if is_own else received_tensors).append(t)
@@ -226,7 +227,7 @@ def _gather(
     rank = replica.rank
     own: list[str] = []
     specs: list[TensorSpec] = []
-    wanted: list[tuple[tuple[int, int], ...]] = []
+    range_bounds: list[tuple[tuple[int, int], ...]] = []
     copies: list[list[str]] = []
     for member in bucket.members:
         tensor, ranges = member.shards.tensor, list(zip(_copies(member), member.shards.bounds, strict=True))
@@ -234,15 +235,17 @@ def _gather(
             if owner == rank:
                 own.append(own_values[copy, rank])
                 specs.append(TensorSpec(dtype=bucket.dtype, shape=Shape(tensor.dims_of(stop - start))))
-        others = [(copy, bounds) for (copy, owner), bounds in ranges if owner != rank]
+        received_ranges = [(copy, bounds) for (copy, owner), bounds in ranges if owner != rank]
         is_joined = (member.name,) in joins
-        wanted.append(((0, tensor.length),) if is_joined else tuple(bounds for _, bounds in others))
-        copies.append([] if is_joined else [copy for copy, _ in others])
+        range_bounds.append(
+            ((0, tensor.length),) if is_joined else tuple(bounds for _, bounds in received_ranges)
+        )
+        copies.append([] if is_joined else [copy for copy, _ in received_ranges])
     snippet = trace(
         all_gather,
         tuple(specs),
         tensors=bucket.tensors,
-        ranges=tuple(wanted),
+        ranges=tuple(range_bounds),
         rank=rank,
         order=order,
         group_key=group_key,

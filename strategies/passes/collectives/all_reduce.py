@@ -129,9 +129,9 @@ class SparseAllGather:
         owned = [g for rank in devices for g in owned_gradients(self.plan.shards, sparse, rank)]
         # Tasks have parts of others as fewer ranges, but all tasks need the same names.
         in_ranges = [gradient for gradient in owned if len(gradient.shards.tensor.sizes) > 1]
-        known = {b.values for gradient in in_ranges for b in gradient.boundaries}
+        in_range_values = {b.values for gradient in in_ranges for b in gradient.boundaries}
         rows = [
-            *(_Rows.of(b) for b in sparse if b.values not in known),
+            *(_Rows.of(b) for b in sparse if b.values not in in_range_values),
             *(_Rows.in_ranges(gradient) for gradient in in_ranges),
         ]
         lengths = length_keys(f"{own.name}/lengths" for own in rows)

@@ -13,7 +13,7 @@ from strategies.numerics.collectives import IN_ORDER
 from strategies.passes.replicate.rewire import sync_prefix
 from strategies.plan.compressors import payload_bytes
 from strategies.plan.exchanges.collectives import LARGE_BYTES, MAX_PIECES, n_pieces_of
-from strategies.plan.partitions import Shards
+from strategies.plan.partitions import OwnedParts
 from strategies.plan.schema import Compression
 from strategies.plan.sharding import ShardedTensor
 
@@ -122,7 +122,7 @@ class Member:
 
     name: str
     dtype: DType
-    shards: Shards
+    shards: OwnedParts
     level: int = 1
 
 
@@ -173,7 +173,7 @@ class OwnedGradient:
     """
 
     name: str
-    shards: Shards
+    shards: OwnedParts
     boundaries: tuple[Boundary, ...]
 
     @property
@@ -185,7 +185,7 @@ class OwnedGradient:
 
 
 def owned_gradients(
-    shards: Iterable[Shards], boundaries: Iterable[Boundary], rank: int
+    shards: Iterable[OwnedParts], boundaries: Iterable[Boundary], rank: int
 ) -> list[OwnedGradient]:
     """Gradients of variables with owners that cross these boundaries on one replica."""
     by_variable: dict[str, list[Boundary]] = {}

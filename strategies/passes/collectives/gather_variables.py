@@ -57,8 +57,8 @@ def gathered_joins(
     for v in copies:
         handles[v.name].append(v.handle)
     joins_of = {}
-    for together in (t for bucket in buckets for t in _candidates(bucket.members, several=several)):
-        shards = [member.shards for member in together]
+    for candidate in (t for bucket in buckets for t in _candidates(bucket.members, several=several)):
+        shards = [member.shards for member in candidate]
         ranges = tuple(name for owned in shards for name in owned.ranges)
         joins = joining.get((ranges, shards[0].tensor.axis), ())
         read = [handle for name in ranges for handle in handles[name]]
@@ -66,7 +66,7 @@ def gathered_joins(
             continue
         reads = [name for handle in read for name in prior[handle]]
         if returned.isdisjoint(reads) and _takers(step, reads) <= {name for name, _ in joins}:
-            names = tuple(member.name for member in together)
+            names = tuple(member.name for member in candidate)
             joins_of[names] = GatheredJoins(joins=tuple(joins), reads=tuple(reads))
     return joins_of
 

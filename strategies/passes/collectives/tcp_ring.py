@@ -376,8 +376,11 @@ class _Sums:
             )
             for gradient in owned
         ]
-        known = {name for table in in_ranges for name in table.names}
-        return [*in_ranges, *(_Table(names=(name,), starts=(0,)) for name in sparse if name not in known)]
+        names_in_ranges = {name for table in in_ranges for name in table.names}
+        return [
+            *in_ranges,
+            *(_Table(names=(name,), starts=(0,)) for name in sparse if name not in names_in_ranges),
+        ]
 
     def _sum(
         self, transfer: Transfer, dtype: DType, shares: Sequence[Sequence[str]], state: Sequence[str]

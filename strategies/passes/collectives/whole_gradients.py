@@ -11,7 +11,7 @@ from strategies.ir.graph import Node, Shape
 from strategies.ir.train_graph import Boundary, Contribution
 from strategies.numerics.parts import join_parts, split_parts
 from strategies.passes.collectives.buckets import OwnedGradient, owned_gradients
-from strategies.plan.partitions import Shards
+from strategies.plan.partitions import OwnedParts
 from strategies.tf_bridge.snippet import TensorSpec, trace
 
 
@@ -30,7 +30,7 @@ class WholeGradients:
 
     @classmethod
     def of(
-        cls, shards: Iterable[Shards], boundaries: Sequence[Boundary], devices: Mapping[int, str]
+        cls, shards: Iterable[OwnedParts], boundaries: Sequence[Boundary], devices: Mapping[int, str]
     ) -> "WholeGradients":
         """Join the ranges of gradients.
 
@@ -41,10 +41,10 @@ class WholeGradients:
         dense = [b for b in boundaries if b.indices is None]
         owned = [g for rank in devices for g in owned_gradients(shards, dense, rank)]
         in_ranges = {g.boundaries[0].values: g for g in owned if len(g.boundaries) > 1}
-        later = {b.values for g in in_ranges.values() for b in g.boundaries[1:]}
+        joined_values = {b.values for g in in_ranges.values() for b in g.boundaries[1:]}
         nodes: list[Node] = []
         wholes: list[Boundary] = []
-        for b in (b for b in boundaries if b.values not in later):
+        for b in (b for b in boundaries if b.values not in joined_values):
             gradient = in_ranges.get(b.values)
             if gradient is None or b.rank is None:
                 wholes.append(b)

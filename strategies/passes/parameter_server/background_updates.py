@@ -64,12 +64,12 @@ class BackgroundUpdates:
         updates = update_side(graph, accumulators)
         targets = tuple(t for t in graph.targets() if t in updates)
         done = join_per_device(on_servers(graph, targets, self.destinations, topology), "turn/updated")
-        telling, gives = self._tell(take.begin, [node.name for node in done], topology)
+        reports, gives = self._report(take.begin, [node.name for node in done], topology)
         graph = _without_waits_for_reads(graph, updates)
         graph = replace(
             graph, graph=graph.graph.with_nodes(waiting_for_turn(graph, updates, take.begin.name))
         )
-        step = contribute(graph, take.combined, [*added, *take.nodes, *telling, *done, *gives])
+        step = contribute(graph, take.combined, [*added, *take.nodes, *reports, *done, *gives])
         background = (*targets, *(node.name for node in gives))
         self._check_needs_no_batch(step, background)
         return replace(step, background=background, n_taken=take.n_taken)
@@ -93,7 +93,7 @@ class BackgroundUpdates:
             nodes += mean_nodes
         return _Contributions(nodes=tuple(nodes), begin=begin, n_taken=n_taken.name, combined=combined)
 
-    def _tell(self, begin: Node, after: Sequence[str], topology: Topology) -> tuple[list[Node], list[Node]]:
+    def _report(self, begin: Node, after: Sequence[str], topology: Topology) -> tuple[list[Node], list[Node]]:
         """Count an update, give the turn back, and wake the tasks that wait for an update.
 
         Args:
@@ -111,15 +111,15 @@ class BackgroundUpdates:
         none = const(f"{self.turn.handle.name}/none", INT64, 0, device=begin.device)
         give = self.turn.put("give_after_update", [n_updates, none.name], after)
         waiting = waiting_queue(topology)
-        woken, (done,) = trace(wake, (TensorSpec(dtype=HANDLE), *(TensorSpec(dtype=INT64),) * 2)).splice(
+        release, (done,) = trace(wake, (TensorSpec(dtype=HANDLE), *(TensorSpec(dtype=INT64),) * 2)).splice(
             f"{waiting.handle.name}/wake/",
             [waiting.handle.name, second, n_updates],
             device=begin.device,
             control=after,
         )
-        last = next(node for node in woken if node.name == done.removeprefix("^"))
+        last = next(node for node in release if node.name == done.removeprefix("^"))
         # The updater's own step registers, and has the queue already.
-        return [*count, none, *(node for node in woken if node is not last)], [give, last]
+        return [*count, none, *(node for node in release if node is not last)], [give, last]
 
     def _check_needs_no_batch(self, graph: TrainGraph, background: Sequence[str]) -> None:
         fed = {b.node for b in graph.batch}

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.worker.transport.shares import Shares
+from harness.worker.transport.shares import WorkerShares
 from strategies.ir.train_graph import Block
 
 
@@ -61,7 +61,7 @@ def shares_of(n, tensors):
 def test_every_worker_sends_the_same_shares(transfer, data):
     n, tensors = transfer
     blocks, vectors = in_blocks(data.draw, tensors)
-    shares = Shares(blocks, n)
+    shares = WorkerShares(blocks, n)
     assert shares.vector_lengths == list(map(len, vectors))
     for share, expected in zip(
         shares.copied_from(vectors, np.empty(shares.n_copied)), shares_of(n, tensors), strict=True
@@ -74,7 +74,7 @@ def test_a_gather_is_the_inverse_of_a_scatter(transfer, data):
     n, tensors = transfer
     blocks, vectors = in_blocks(data.draw, tensors)
     own, sent = data.draw(st.integers(0, n - 1)), shares_of(n, tensors)
-    shares = Shares(blocks, n, own)
+    shares = WorkerShares(blocks, n, own)
     into, copies = [np.full(length, np.nan) for length in shares.vector_lengths], np.empty(shares.n_copied)
     for rank, place in enumerate(shares.places(into, copies)):
         if rank != own:
@@ -88,9 +88,9 @@ def test_a_gather_is_the_inverse_of_a_scatter(transfer, data):
 def test_a_share_in_one_piece_is_not_copied():
     blocks = [Block(sizes=(2, 3), tasks=(0, 1)), Block(sizes=(4,), tasks=(1,), first=2)]
     vector = np.arange(9.0)
-    shares = Shares(blocks, 2)
+    shares = WorkerShares(blocks, 2)
     assert shares.n_copied == 0
     assert all(share.base is vector for share in shares.copied_from([vector], np.empty(0)))
     # Two slices of a later axis lie in pieces.
     block = Block(outer=2, sizes=(1, 2), tasks=(0, 1))
-    assert Shares([block], 2).n_copied == math.prod(block.shape)
+    assert WorkerShares([block], 2).n_copied == math.prod(block.shape)
