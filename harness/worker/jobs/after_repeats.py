@@ -66,14 +66,14 @@ def _seconds(aggregation: Aggregation, size: int, device: str, *, by_rule: bool)
     types = {"float": tf.float32, "int64": tf.int64}
     with tf.Graph().as_default(), tf.device(device), first_control_flow():
         # Variables, because TensorFlow would combine constants only once.
-        vectors = [
-            v1.Variable(tf.random.normal([size], seed=k), use_resource=True).read_value() for k in range(n)
+        blocks = [
+            v1.Variable(tf.random.normal([1, size], seed=k), use_resource=True).read_value() for k in range(n)
         ]
         if by_rule:
             state = [tf.zeros(spec.dims, types[spec.dtype]) for spec in states(aggregation, size, "float")]
-            result = aggregate(vectors, state, aggregation=aggregation, shares=(1.0 / n,) * n).vector
+            result = aggregate(blocks, state, aggregation=aggregation, shares=(1.0 / n,) * n).vector
         else:
-            result = tf.add_n(vectors) / n
+            result = tf.add_n(blocks) / n
         return _median_s(result.op)
 
 
