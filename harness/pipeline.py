@@ -39,29 +39,34 @@ from harness.prediction.conditions import probe_command
 from harness.prediction.observations import profiled_workloads
 from harness.prediction.predictions import Predicted, predict_cases
 from harness.prediction.probe import Identity, Probe, identity_of, probe_of, read_probe
+from harness.prediction.recommendation import (
+    Recommendation,
+    chosen_workload,
+    plan_references,
+    recommended,
+)
 from harness.prediction.slices import slice_cost
 from harness.provision.failures import USER_ERROR
 from harness.records.record import Record
 from harness.records.results_file import DAMAGED
 from harness.records.run_folder import RunFolder, done_in, open_run, records_in
-from harness.records.stored_run import load_run
+from harness.records.stored_run import StoredRun, load_run
 from harness.requests import (
     Dtype,
     PlanRequest,
     PredictRequest,
     ProbeRequest,
+    RecommendRequest,
     RunOptions,
     TransformRequest,
-    TuneRequest,
     VerifyRequest,
 )
 from harness.run.checkpoints import require
 from harness.run.clusters import run_slots
 from harness.run.failure_causes import run_folder_errors
-from harness.run.further_repeats import FurtherRepeats, NarrowRatios
+from harness.run.further_repeats import NarrowRatios
 from harness.run.progress import Progress, StatusLine, rough_seconds
 from harness.run.resume import changed_files, outdated_records, require_placements
-from harness.tuning import Tuned, require_measured, tuner_of
 from harness.verification.captures import certain_refusal, rule_refusal
 from harness.verification.verification import RANDOM_NOTE, Verification
 from harness.verification.worker.jobs import StoredSteps
@@ -218,32 +223,6 @@ def run(spec: Experiment, options: RunOptions) -> RunOutcome:
         return outcome_of(folder, _carry_out(slots, cases, spec, options, folder, then))
 
 
-def tune(request: TuneRequest) -> Tuned:
-    """Measure other values of a strategy's knobs beside the default's; see `stratbench tune`.
-
-    Raises:
-        UsageError: nothing can be tuned, or not in that time. CaseError: the default cannot be measured.
-    """
-    tuner = tuner_of(request.spec, seconds=request.seconds)
-    with _opened(tuner.spec, request.options) as folder:
-        try:
-            _carry_out(tuner.default_slots, tuner.cases, tuner.spec, request.options, folder, tuner)
-        except (Interrupted, KeyboardInterrupt):
-            if not tuner.has_plans:
-                raise Interrupted("interrupted before any plan was known; begin again") from None
-            tuned = tuner.tuned(folder, request.out, is_interrupted=True)
-            tuned.write()
-            raise Interrupted(f"interrupted; so far, {tuned.verdict}; its plan is {tuned.path}") from None
-        except HarnessError:
-            if tuner.has_plans:
-                tuner.tuned(folder, request.out, is_interrupted=True).write()
-            raise
-        require_measured(tuner, folder.records)
-        tuned = tuner.tuned(folder, request.out)
-        tuned.write()
-        return tuned
-
-
 PROBES = Path("runs") / "probes"
 """Folder of the probes of this machine, within the current folder."""
 
@@ -271,12 +250,7 @@ def predict(request: PredictRequest) -> Predicted:
     Raises:
         UsageError: there is no profile or no probe, or no strategy can be predicted.
     """
-    source = request.source
-    if not isinstance(source, Path):
-        outcome = run(source, request.options)
-        assert outcome.run_dir is not None
-        source = outcome.run_dir
-    stored = load_run(source)
+    stored = _profiling_run(request.source, request.options)
     workloads = profiled_workloads(stored)
     path, costs = _probe_for(identity_of(stored), request)
     predictions, notes = predict_cases(workloads, request.spec, costs)
@@ -284,13 +258,65 @@ def predict(request: PredictRequest) -> Predicted:
         predictions=predictions,
         probe=costs,
         probe_path=path,
-        run_dir=source,
+        run_dir=stored.path,
         changes=request.changes,
         notes=(*request.notes, *notes),
     )
 
 
-def _probe_for(identity: Identity, request: PredictRequest) -> tuple[Path, Probe]:
+def recommend(request: RecommendRequest) -> Recommendation:
+    """Recommend a plan, and measure those that predictions do not distinguish; see `stratbench recommend`.
+
+    Raises:
+        UsageError: there is no profile or no probe, or no strategy can be predicted.
+        Interrupted: a signal arrived; no plan was written.
+    """
+    try:
+        stored = _profiling_run(request.source, request.options)
+        workload = chosen_workload(profiled_workloads(stored), request.workload)
+        _, costs = _probe_for(identity_of(stored), request)
+        with StatusLine(live=request.options.live).doing("searching for plans"):
+            recommendation = recommended(
+                request.aim, workload, costs, stored, experiment=request.experiment, out=request.out
+            )
+        if request.measuring is not None:
+            recommendation = _with_measurements(recommendation, request.measuring, request.options)
+        recommendation.write()
+    except (Interrupted, KeyboardInterrupt):
+        raise Interrupted("interrupted; no plan was written, repeat the command") from None
+    return recommendation
+
+
+def _with_measurements(
+    recommendation: Recommendation, spec: Experiment, options: RunOptions
+) -> Recommendation:
+    """Measure the plans that predictions do not distinguish from the best, beside the reference."""
+    if recommendation.plans[0].predicted.n_workers not in spec.cluster.workers:
+        return recommendation
+    reference = recommendation.reference.candidate.builders[0]
+    with plan_references(recommendation) as references:
+        spec = spec.with_strategies(reference, *references.values(), baseline=reference)
+        outcome = run(spec, replace(options, out=None))
+        assert outcome.run_dir is not None
+        case_of = {case.strategy: case.id for case in expand(spec)}
+        return recommendation.measured(
+            {n: case_of[strategy] for n, strategy in references.items()},
+            case_of[reference],
+            load_run(outcome.run_dir).records,
+            outcome.run_dir,
+        )
+
+
+def _profiling_run(source: Experiment | Path, options: RunOptions) -> StoredRun:
+    """Run with the profiles of workloads, made now from an experiment."""
+    if isinstance(source, Path):
+        return load_run(source)
+    outcome = run(source, options)
+    assert outcome.run_dir is not None
+    return load_run(outcome.run_dir)
+
+
+def _probe_for(identity: Identity, request: PredictRequest | RecommendRequest) -> tuple[Path, Probe]:
     """Stored probe of a machine; measured now if there is none.
 
     Raises:
@@ -465,7 +491,7 @@ def _carry_out(
     spec: Experiment,
     options: RunOptions,
     folder: RunFolder,
-    then: FurtherRepeats | None,
+    then: NarrowRatios | None,
 ) -> Written | None:
     """Run the remaining repeats and any further ones; write the report, however the run ends.
 

@@ -15,6 +15,7 @@ from harness.provision.network_namespace import NOT_ASKED
 if TYPE_CHECKING:
     from harness.cluster import Hardware
     from harness.experiment.model import Experiment
+    from harness.prediction.goals import Aim
     from strategies.tpu_slices import TpuSlice
 
 Dtype = Literal["model", "float64"]
@@ -87,22 +88,6 @@ class VerifyRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TuneRequest:
-    """Find the fastest parameters of a strategy for a workload.
-
-    Args:
-        spec: experiment with one case.
-        seconds: time limit of the whole search.
-        out: file for the plan; None for one in the run folder.
-    """
-
-    spec: Experiment
-    seconds: float
-    out: Path | None
-    options: RunOptions
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeRequest:
     """Measure the costs of exchanges.
 
@@ -136,6 +121,31 @@ class PredictRequest:
     probing: Experiment
     options: RunOptions
     notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecommendRequest:
+    """Recommend a plan for a workload.
+
+    Args:
+        source: experiment that profiles the workload, or the folder of a run with its profile.
+        workload: workload to choose from the run; None if there is one.
+        probe, probing: see `PredictRequest`.
+        measuring: experiment on as many workers that measures the plans which predictions do not distinguish;
+            its strategies are replaced. None measures nothing.
+        experiment: name of an experiment, for the command that measures the plan later.
+        out: file for the plan; None for one in the folder of the run with the profile.
+    """
+
+    source: Experiment | Path
+    workload: str | None
+    aim: Aim
+    probe: Path | None
+    probing: Experiment
+    measuring: Experiment | None
+    experiment: str
+    out: Path | None
+    options: RunOptions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,7 +24,7 @@ class Param:
         above, below: exclusive limits.
         choices: allowed values; any if empty.
         needs: name of another parameter, without which this one has no effect.
-        tunable: values that `tune` measures; empty for a parameter that changes the computed result.
+        tunable: values that `recommend` tries; empty for a parameter that changes the computed result.
         unit: unit of a number, such as bytes.
         summary: one-line description.
     """

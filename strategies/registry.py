@@ -326,7 +326,7 @@ def make_plan(name: str, params: Params | None, step: StepSummary, topology: Top
 
 
 MOST_COMBINATIONS = 1_000
-"""Limit, because every combination is planned before any is measured."""
+"""Limit, because a search of plans lists every combination."""
 
 
 def alternatives(strategy: Strategy, fixed: Params) -> tuple[Params, ...]:

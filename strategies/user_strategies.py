@@ -1,7 +1,7 @@
 """User strategies: a builder class in a Python file, or an edited plan file.
 
 `stratbench plan --json` and a run folder's `plan.json` are both read. Fields that follow from nodes and knobs
-are ignored: bytes, class, notes, `sparse_duplicates`, tuning and costs on a slice.
+are ignored: bytes, class, notes, `sparse_duplicates`, recommendation and costs on a slice.
 """
 
 import inspect
@@ -39,7 +39,7 @@ class _Document(Frozen):
 
 _MATRICES = {"payload_matrix", "pull_matrix"}
 """Fields of `plan --matrix`, and of all plans until 0.1."""
-_DERIVED = {"class", "slice", "tuning", *_MATRICES, *Plan.model_fields} - {*_Document.model_fields}
+_DERIVED = {"class", "slice", "recommendation", *_MATRICES, *Plan.model_fields} - {*_Document.model_fields}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,10 +27,10 @@ from harness.cli.commands import (
     plan,
     predict,
     probe,
+    recommend,
     report,
     run,
     transform,
-    tune,
     verify,
 )
 from harness.cli.help import SETTINGS, Command, CommandGroup
@@ -45,6 +45,7 @@ from harness.errors import (
     EXIT_USAGE,
     INSTALL,
     Interrupted,
+    UsageError,
     is_disk_full,
     with_field,
 )
@@ -54,8 +55,8 @@ from harness.records.safe_text import shortened
 _COMMANDS: tuple[tuple[str, str, Callable[..., Answer], str], ...] = (
     ("Measure", "demo", demo.demo, demo.EXAMPLE),
     ("Measure", "run", run.run, run.EXAMPLE),
-    ("Measure", "tune", tune.tune, tune.EXAMPLE),
     ("Foresee", "predict", predict.predict, predict.EXAMPLE),
+    ("Foresee", "recommend", recommend.recommend, recommend.EXAMPLE),
     ("Foresee", "probe", probe.probe, probe.EXAMPLE),
     ("Understand", "verify", verify.verify, verify.EXAMPLE),
     ("Understand", "plan", plan.plan, plan.EXAMPLE),
@@ -67,6 +68,8 @@ _COMMANDS: tuple[tuple[str, str, Callable[..., Answer], str], ...] = (
     ("Machine", "clean", clean.clean, clean.EXAMPLE),
 )
 """Group, name, function and example of each command."""
+_SUCCESSORS = {"tune": "recommend"}
+"""Former command → the command that took its place."""
 _PACKAGES = ("harness", "strategies", "workloads", "reports")
 # Typer includes click under a private name, older versions depend on it; this finds the base of its errors.
 _CLICK_ERROR = cast(
@@ -166,6 +169,9 @@ def _answer(caller: Caller) -> int:
 
 
 def _call(caller: Caller) -> object:
+    successor = _SUCCESSORS.get(caller.arguments[0])
+    if successor is not None:
+        raise UsageError(f"{caller.arguments[0]} is now {successor}; see `stratbench {successor} --help`")
     app = _app(caller.arguments[0])
     call = partial(
         app, args=list(caller.arguments), prog_name="stratbench", standalone_mode=False, obj=caller

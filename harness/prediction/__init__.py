@@ -1,1 +1,1 @@
-"""Prediction of step times: costs of exchanges, a profile of the step, and a simulation of both."""
+"""Predicted step times, by simulation of a profile and costs of exchanges, and the search for good plans."""

@@ -12,7 +12,7 @@ from typing import Literal
 from harness.canonical import JsonValue
 from harness.errors import UsageError
 from harness.experiment.cases import CONTROL
-from harness.experiment.chosen_strategy import choose
+from harness.experiment.chosen_strategy import Chosen, choose
 from harness.experiment.model import NO_FAULTS, Experiment
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.prediction.observations import (
@@ -189,11 +189,20 @@ def predict(
     Raises:
         UsageError: the strategy has no plan of ours or cannot run there, or the probe lacks its transport.
     """
-    chosen = choose(strategy)
+    planned = planned_for(workload, choose(strategy), question, probe)
+    return predict_planned(workload, strategy, planned, question, probe)
+
+
+def planned_for(workload: ProfiledWorkload, chosen: Chosen, question: Question, probe: Probe) -> PlannedStep:
+    """Plan a step that can be simulated.
+
+    Raises:
+        UsageError: the strategy has no plan of ours, cannot run there, or its steps are not simulated.
+    """
     if chosen.strategy.runner != "graph":
         raise UsageError(
-            f"must be one that stratbench plans, got {strategy.name}, whose exchanges TensorFlow makes; "
-            "measure it with `stratbench run`",
+            f"must be one that stratbench plans, got {chosen.strategy.name}, whose exchanges TensorFlow "
+            "makes; measure it with `stratbench run`",
             field="strategies",
         )
     try:
@@ -205,7 +214,24 @@ def predict(
         planned = planned_step(workload, chosen, topology)
     except StrategyError as error:
         raise UsageError(str(error), field="strategies") from error
-    _require_simulated(strategy, planned)
+    _require_simulated(planned)
+    return planned
+
+
+def predict_planned(
+    workload: ProfiledWorkload,
+    strategy: StrategyRef,
+    planned: PlannedStep,
+    question: Question,
+    probe: Probe,
+) -> Prediction:
+    """Predict a planned step.
+
+    Args:
+        strategy: strategy whose plan it is.
+    Raises:
+        UsageError: the probe lacks a transport or a compressor.
+    """
     probe.require(planned.flows, strategy)
     examples = max(planned.profiles)
     alone_s = planned.profiles[examples].step_s
@@ -246,7 +272,7 @@ def predict(
             *(name for name, is_beyond in beyond.items() if is_beyond),
             *probe.beyond(planned.flows, question.workers),
         ),
-        is_single=chosen.strategy.single,
+        is_single=choose(strategy).strategy.single,
     )
 
 
@@ -302,7 +328,7 @@ def _waits_s(question: Question) -> Sequence[float]:
     return delays_s if any(delays_s) else ()
 
 
-def _require_simulated(strategy: StrategyRef, planned: PlannedStep) -> None:
+def _require_simulated(planned: PlannedStep) -> None:
     """Refuse plans with work or an order of updates that the simulation does not know.
 
     Raises:
@@ -318,8 +344,8 @@ def _require_simulated(strategy: StrategyRef, planned: PlannedStep) -> None:
         reason = "micro-batches"
     if reason is not None:
         raise UsageError(
-            f"must be one whose steps are simulated, got {strategy} with {reason}; measure it with "
-            "`stratbench run`",
+            f"must be one whose steps are simulated, got {planned.plan.strategy} with {reason}; "
+            "measure it with `stratbench run`",
             field="strategies",
         )
 

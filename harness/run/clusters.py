@@ -21,16 +21,15 @@ from harness.provision.registry import provider_of
 from harness.records.run_documents import LOGS
 from harness.records.run_folder import RunFolder
 from harness.requests import RunOptions
-from harness.run.further_repeats import ClusterState, FurtherRepeats, PlanOf, expected_s
+from harness.run.further_repeats import NarrowRatios, expected_s
 from harness.run.progress import Progress, ratio_so_far
 from harness.run.recorder import RunRecorder
 from harness.run.repeats import SlotRunner
-from harness.verification.captures import CAPTURE_CHECK_STEPS, Captures, planned_to_run
+from harness.verification.captures import CAPTURE_CHECK_STEPS, Captures
 from harness.verification.checks import CHECK_STEPS, n_staged
 from harness.worker.jobs.gpus import require_usable_gpus
 from harness.worker.process.job import Args, CallsJobs, Job, Result, job_name
 from harness.written_values import normalised
-from strategies.plan.schema import Plan
 
 if TYPE_CHECKING:
     from harness.measure.prometheus import Exporter
@@ -44,7 +43,7 @@ def run_slots(
     folder: RunFolder,
     progress: Progress,
     exporter: "Exporter | None",
-    then: FurtherRepeats | None = None,
+    then: NarrowRatios | None = None,
 ) -> None:
     """Run repeats and record each as it ends; repeats for which no time is left are recorded as skipped.
 
@@ -105,7 +104,7 @@ class _ClusterRuns:
     progress: Progress
     exporter: "Exporter | None"
     recorder: RunRecorder
-    then: FurtherRepeats | None
+    then: NarrowRatios | None
     n_asked: int
     deadline_s: float
     started_s: float
@@ -128,16 +127,12 @@ class _ClusterRuns:
             return list({slot.case.id: slot.case for slot in slots}.values())
         return [case for case in self.cases if case.shape.cluster == key]
 
-    def further(self, key: object, plan_of: PlanOf | None = None) -> Sequence[Slot]:
+    def further(self, key: object) -> Sequence[Slot]:
         if self.then is None:
             return ()
         records = self.folder.records
         first = max([self.n_asked, *(record.order + 1 for record in records)])
-        left_s = self._ends_s(self.then) - time.monotonic()
-        so_far = ClusterState(
-            cases=self.cases_of(key, ()), records=records, first=first, left_s=left_s, plan_of=plan_of
-        )
-        return self.then.slots(so_far)
+        return self.then.slots(self.cases_of(key, ()), records, first=first)
 
     def require(self, key: object, slots: Sequence[Slot]) -> None:
         cases = self.cases_of(key, slots)
@@ -177,11 +172,8 @@ class _ClusterRuns:
                 yield slot
 
     def _go_on(self, runner: SlotRunner, key: object) -> Iterator[Slot]:
-        def plan_of(case: Case) -> Plan:
-            return planned_to_run(runner.captures, case)[1]
-
         has_begun = True
-        while has_begun and (more := self.further(key, plan_of)):
+        while has_begun and (more := self.further(key)):
             has_begun = False
             for _, group in itertools.groupby(more, lambda slot: slot.block):
                 block = list(group)
@@ -198,7 +190,7 @@ class _ClusterRuns:
         assert self.then is not None
         return time.monotonic() + expected_s(block, self.folder.records) > self._ends_s(self.then)
 
-    def _ends_s(self, then: FurtherRepeats) -> float:
+    def _ends_s(self, then: NarrowRatios) -> float:
         return self.started_s + self.share * then.at_most_s
 
     def reason_to_stop(self) -> tuple[str, str] | None:

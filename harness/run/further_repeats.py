@@ -1,48 +1,14 @@
 """Repeats beyond the requested ones."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
 
 from harness.experiment.cases import Case
 from harness.experiment.model import Experiment, Until
 from harness.experiment.schedule import Slot, baseline_of, blocks_of
 from harness.records.comparison import SEQUENTIAL_CONFIDENCE, RepeatedMean, paired_ratios
 from harness.records.record import Record
-from strategies.plan.schema import Plan
-
-PlanOf: TypeAlias = Callable[[Case], Plan]
-"""Function that returns the plan of a case, or a `CaseError`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterState:
-    """A cluster, and the state of the run.
-
-    Attributes:
-        cases: cases of the cluster.
-        records: records of the run.
-        first: number of the next repeat, and of its block, in the whole run.
-        left_s: seconds in which the last repeat must end.
-        plan_of: returns a case's plan; None before there are workers to capture on.
-    """
-
-    cases: Sequence[Case]
-    records: Sequence[Record]
-    first: int
-    left_s: float
-    plan_of: PlanOf | None = None
-
-
-class FurtherRepeats(Protocol):
-    """Rule that adds repeats to the requested ones, given the results so far."""
-
-    @property
-    def at_most_s(self) -> float: ...
-
-    def slots(self, state: ClusterState) -> Sequence[Slot]: ...
-
 
 FIRST_LOOK = 4
 GROWTH = 1.6
@@ -60,8 +26,8 @@ class NarrowRatios:
     def at_most_s(self) -> float:
         return self.until.at_most_s
 
-    def slots(self, state: ClusterState) -> Sequence[Slot]:
-        return further_slots(self.spec, state.cases, state.records, first=state.first)
+    def slots(self, cases: Sequence[Case], records: Sequence[Record], *, first: int) -> Sequence[Slot]:
+        return further_slots(self.spec, cases, records, first=first)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

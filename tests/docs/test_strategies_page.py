@@ -63,7 +63,7 @@ def test_a_section_has_class_and_knobs_with_their_defaults(strategy) -> None:
     assert (f"- **[Parameters](#parameters)** (default): {knobs}.\n" in section) == bool(knobs)
 
 
-def test_the_table_of_knobs_has_their_values_and_what_tune_tries() -> None:
+def test_the_table_of_knobs_has_their_values_and_what_recommend_tries() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| \S", SECTIONS["Parameters"], re.MULTILINE)
     assert {(name, values, tries) for name, values, tries in rows} == {
         (name, values_of(knob), ", ".join(map(code, knob.tunable)) or "–") for name, knob in KNOBS.items()

@@ -141,3 +141,39 @@ def test_what_cannot_be_predicted_costs_one_line(folder: Path, arguments: list[s
     (line,) = done.stderr.splitlines()
     assert line.startswith("stratbench: ")
     assert message in line
+
+
+def test_a_run_without_profile_is_refused(folder: Path) -> None:
+    (folder / "plain.yaml").write_text(EXPERIMENT.replace("repeats: 1", "trace: false, repeats: 1"))
+    stratbench("run", "plain.yaml", "--strategies", "none", "--out", "plain", cwd=folder)
+    done = stratbench("predict", "plain", "--probe", "probe.json", cwd=folder, status=2)
+    assert "must have a profile of a step, got none; run it with the strategy none" in done.stderr
+
+
+def test_a_plan_is_recommended_for_other_workers(folder: Path) -> None:
+    command = ("recommend", "profile", "--probe", "probe.json", "--workers", "16", "--link", "100mbit")
+    answer = json.loads(stratbench(*command, "--out", "best.json", "--json", cwd=folder).stdout)
+    assert (answer["workload"], answer["workers"], answer["path"]) == ("digits-mlp:units=16", 16, "best.json")
+    assert answer["measured_in"] is None
+    assert answer["measure_later"].endswith("--workers 16 --plan best.json")
+    assert "tf-multi-worker-mirrored" in answer["notes"][0]
+    plan = json.loads((folder / "best.json").read_text())
+    assert (plan["workload"], plan["recommendation"]["chosen"]) == ("digits-mlp", answer["chosen"])
+
+
+def test_contenders_are_measured_beside_their_predictions(folder: Path) -> None:
+    settings = ("--set", "measure.until={ratio_ci: 50%, at_most: 20s}", "--set", "measure.repeats=1")
+    command = ("recommend", "small.yaml", "--probe", "probe.json", "--strategies", "all-reduce,ps", "--json")
+    answer = json.loads(stratbench(*command, *settings, "--out", "two.json", cwd=folder).stdout)
+    measured = [plan for plan in answer["plans"] if plan["measured"] is not None]
+    assert measured
+    assert all(plan["problem"] is None for plan in answer["plans"])
+    assert (answer["measure_later"], answer["chosen"] in {plan["plan"] for plan in measured}) == (None, True)
+    records = [
+        json.loads(line)
+        for line in (folder / answer["measured_in"] / "results.jsonl").read_text().splitlines()
+    ]
+    assert {record["status"] for record in records} == {"ok"}
+    assert {record["equivalence"]["equivalent"] for record in records} == {True}
+    assert "measured" in answer["verdict"]
+    stratbench("verify", "digits-mlp:units=16", "--plan", "two.json", cwd=folder)

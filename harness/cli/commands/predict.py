@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 
 EXAMPLE = "stratbench predict quickstart --workers 8,64,512 --link 1gbit,25gbit"
 _UNLIMITED = "unlimited"
+ProbeFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--probe",
+        metavar="FILE",
+        help="Costs of exchanges [default: this machine's; measured for an experiment if missing].",
+    ),
+]
 _USUAL_WORKERS = "8,64"
 _MOST_WORKERS = 1_000_000
 _LOWEST_MBIT, _HIGHEST_MBIT = 1.0, 1e9
@@ -63,14 +71,7 @@ def predict(
         float | None,
         typer.Option("--price", metavar="P", help="Price of a worker's hour, to show costs of examples."),
     ] = None,
-    probe: Annotated[
-        Path | None,
-        typer.Option(
-            "--probe",
-            metavar="FILE",
-            help="Costs of exchanges [default: this machine's; measured for an experiment if missing].",
-        ),
-    ] = None,
+    probe: ProbeFile = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -93,8 +94,8 @@ def predict(
 
     changes = settings or []
     overrides = _overrides(workers, link, strategies, price, parse_settings(changes))
-    run_dir, notes = _run_folder(source)
-    document = _experiment_of(run_dir) if run_dir else read(find(source))
+    run_dir, notes = run_folder(source)
+    document = experiment_of(run_dir) if run_dir else read(find(source))
     spec = conditions(document, settings=changes, overrides=overrides, of_run=run_dir is not None)
     for index, strategy in enumerate(spec.strategies):
         choose(strategy, field=f"strategies[{index}]" if strategies is None else "strategies")
@@ -143,10 +144,10 @@ def _overrides(
 
     values: dict[str, object] = {"matrix": {}, "compare.baseline": None}
     if workers is not None or "cluster.workers" not in settings:
-        counts = (_count(text) for text in (workers or _USUAL_WORKERS).split(","))
+        counts = (n_workers(text) for text in (workers or _USUAL_WORKERS).split(","))
         values["cluster.workers"] = list(dict.fromkeys(counts))
     if link is not None:
-        values["cluster.link.rate_mbit"] = list(dict.fromkeys(map(_rate_mbit, link.split(","))))
+        values["cluster.link.rate_mbit"] = list(dict.fromkeys(map(rate_mbit, link.split(","))))
     if strategies is not None:
         values["strategies"] = list(split_list(strategies, field="strategies"))
     if price is not None:
@@ -154,7 +155,7 @@ def _overrides(
     return values
 
 
-def _run_folder(source: str) -> tuple[Path | None, list[str]]:
+def run_folder(source: str) -> tuple[Path | None, list[str]]:
     """The run folder that an argument names, None for an experiment; and a note if it could mean both.
 
     Raises:
@@ -177,13 +178,19 @@ def _run_folder(source: str) -> tuple[Path | None, list[str]]:
     return path, []
 
 
-def _experiment_of(run_dir: Path) -> Mapping[str, object]:
+def experiment_of(run_dir: Path) -> Mapping[str, object]:
+    """Document of a run's experiment."""
     from harness.records.run_documents import read_experiment, read_head
 
     return read_experiment(run_dir, read_head(run_dir))
 
 
-def _count(text: str) -> int:
+def n_workers(text: str) -> int:
+    """Read a number of workers.
+
+    Raises:
+        UsageError: it is none.
+    """
     if not text.strip().isdecimal() or not text.isascii() or not 1 <= int(text) <= _MOST_WORKERS:
         raise UsageError(
             f"needs numbers from 1 to {_MOST_WORKERS:,} with commas, such as 8,64, got {text[:40]!r}",
@@ -192,7 +199,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _rate_mbit(text: str) -> float | None:
+def rate_mbit(text: str) -> float | None:
+    """Read the rate of a link; None for one without a limit.
+
+    Raises:
+        UsageError: it is none.
+    """
     if text.strip().lower() == _UNLIMITED:
         return None
     rate = parse_rate_mbit(text)

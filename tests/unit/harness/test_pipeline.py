@@ -1,11 +1,14 @@
 """A budget that no case can keep to is refused; a run whose report cannot be written still has its table."""
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from open_folders import made_record
 from synthetic_run import Case, write_run
+from test_predictions import PROBE, WORKLOAD
+from test_recommendation import aim, run_in
 
 from harness import pipeline
 from harness.cli.commands.run import planned_table
@@ -16,7 +19,7 @@ from harness.pipeline import RunOutcome
 from harness.records.outcome import Failure
 from harness.records.run_documents import read_environment, read_experiment, read_head
 from harness.records.run_folder import RunFolder, open_run
-from harness.requests import RunOptions
+from harness.requests import RecommendRequest, RunOptions
 
 
 def planned(window_s: float, budget_s: float | None) -> int:
@@ -138,3 +141,38 @@ def test_a_report_that_cannot_be_written_costs_a_line_and_not_the_table(
         f"no report: {path} cannot be written: not now; make room and write it by `stratbench report {path}`"
     )
     assert outcome.notes[-1] == line
+
+
+@pytest.mark.parametrize("signal", [Interrupted("its folder can be resumed"), KeyboardInterrupt()])
+def test_an_interrupted_recommendation_leaves_no_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal: BaseException
+) -> None:
+    files: list[list[str]] = []
+
+    def interrupted(*_: object) -> RunOutcome:
+        files.append(sorted(path.name for path in tmp_path.iterdir()))
+        raise signal
+
+    spec = resolve({"name": "x", **STEPS})
+    request = RecommendRequest(
+        source=tmp_path,
+        workload=None,
+        aim=aim(),
+        probe=None,
+        probing=spec,
+        measuring=spec,
+        experiment="x",
+        out=None,
+        options=RunOptions(),
+    )
+    monkeypatch.setattr(pipeline, "load_run", run_in)
+    monkeypatch.setattr(pipeline, "profiled_workloads", lambda _: (WORKLOAD,))
+    monkeypatch.setattr(pipeline, "identity_of", lambda _: PROBE.identity)
+    monkeypatch.setattr(pipeline, "_probe_for", lambda *_: (tmp_path, PROBE))
+    monkeypatch.setattr(pipeline, "run", interrupted)
+    with pytest.raises(Interrupted, match=r"^interrupted; no plan was written, repeat the command$"):
+        pipeline.recommend(request)
+    assert [name for names in files for name in names][:1] == ["plan-1.json"], "the best plan mixes builders"
+    assert list(tmp_path.iterdir()) == []
+    recommendation = pipeline.recommend(replace(request, measuring=None))
+    assert [path.name for path in tmp_path.iterdir()] == [recommendation.path.name]

@@ -10,23 +10,23 @@ import pytest
 from _pytest.capture import CaptureResult
 
 from harness.cli import main
-from harness.cluster import ClusterShape, ShapeLink
-from harness.experiment.cases import Case
 from harness.experiment.model import Experiment
-from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.experiment.references import StrategyRef
 from harness.pipeline import RunOutcome, Written
 from harness.planned_target import Planned, Verified
-from harness.prediction.predictions import Predicted
+from harness.prediction.goals import Goal
+from harness.prediction.plan_search import Candidate, PredictedPlan
+from harness.prediction.predictions import Predicted, Prediction, Question
+from harness.prediction.recommendation import Measured, RankedPlan, Recommendation
 from harness.prediction.slices import SliceCost
 from harness.requests import (
     PlanRequest,
     PredictRequest,
+    RecommendRequest,
     RunOptions,
     TransformRequest,
-    TuneRequest,
     VerifyRequest,
 )
-from harness.tuning import Outcome, Tried, Tuned
 from harness.verification.separability import Separability
 from harness.verification.verdict import FLOAT64_EPS, Limits, VariableVerdict, Verdict
 from harness.verification.verification import CaptureVerdict, Verification
@@ -108,24 +108,49 @@ def verified(
     )
 
 
-DEFAULT, FASTER = StrategyRef(name="ps"), StrategyRef(name="ps", params={"local_proxy_variable": True})
-TUNED = Tuned(
-    plan=PLAN,
-    case=Case(
-        id="c-1",
-        workload=WorkloadRef(reference="wide-mlp"),
-        strategy=FASTER,
-        shape=ClusterShape(workers=2, link=ShapeLink(rate_mbit=100.0)),
+def predicted_plan(step_s: float, n_workers: int = 2, title: str = "all-reduce") -> PredictedPlan:
+    """A predicted plan of made-up figures."""
+    question = Question(workers=n_workers, batch_size=64, link_mbit=100.0)
+    prediction = Prediction(
+        workload="wide-mlp",
+        strategy=StrategyRef(name="all-reduce"),
+        params={},
+        question=question,
+        step_s=step_s,
+        low_s=step_s / 1.1,
+        high_s=step_s * 1.1,
+        efficiency=0.9,
+        payload_bytes=2_000_000,
+        busiest_bytes=1_000_000,
+        memory_bytes=500_000,
+        limited_by="link",
+    )
+    candidate = Candidate(builders=(StrategyRef(name="all-reduce"),))
+    return PredictedPlan(title=title, candidate=candidate, prediction=prediction)
+
+
+RECOMMENDATION = Recommendation(
+    goal=Goal.FASTEST,
+    workload="wide-mlp",
+    question=Question(workers=2, batch_size=64, link_mbit=100.0),
+    plans=(
+        RankedPlan(
+            predicted=predicted_plan(0.010, title="all-reduce; table by ps"),
+            plan=PLAN,
+            why="limited by link",
+            measured=Measured(
+                step_s=0.011, interval_s=(0.010, 0.012), ratio=1.2, ratio_interval=(1.1, 1.3), n_repeats=4
+            ),
+        ),
+        RankedPlan(predicted=predicted_plan(0.0105), plan=PLAN, why="the reference", problem="it fell over"),
     ),
-    default=DEFAULT,
-    tried=(
-        Tried(strategy=FASTER, outcome=Outcome.CHOSEN, ratio=1.25, interval=(1.2, 1.3), n_repeats=6),
-        Tried(strategy=StrategyRef(name="ps", params={"x": 1}), outcome=Outcome.FAILED, why="it fell over"),
-    ),
-    seconds=60.0,
-    seed=3,
-    run_dir=Path("runs/tune-x"),
-    path=Path("tuned.plan.json"),
+    reference=predicted_plan(0.0105),
+    n_predictions=20,
+    is_complete=True,
+    notes=("one thing to know",),
+    run_dir=Path("runs/profile"),
+    path=Path("best.plan.json"),
+    measured_in=Path("runs/recommend"),
 )
 
 
@@ -140,6 +165,7 @@ class Pipeline(ModuleType):
         self.collectives = CollectiveBytes(all_reduce_bytes=3e9, reduce_scatter_bytes=0, all_gather_bytes=0)
         self.collective_s: Mapping[Op, float] = {"sum": 0.035}
         self.predicted: Predicted | None = None
+        self.recommendation = RECOMMENDATION
         self.outcome = RunOutcome(run_dir=Path("runs/x"), report=WRITTEN, n_ok=3)
 
     def _note(self, *values: Any) -> None:
@@ -156,9 +182,9 @@ class Pipeline(ModuleType):
         self._note(request)
         return self.verified
 
-    def tune(self, request: TuneRequest) -> Tuned:
+    def recommend(self, request: RecommendRequest) -> Recommendation:
         self._note(request)
-        return TUNED
+        return self.recommendation
 
     def predict(self, request: PredictRequest) -> Predicted:
         self._note(request)

@@ -67,7 +67,7 @@ from strategies.errors import StrategyError
             for command in (
                 ["run", "quickstart"],
                 ["verify", "wide-mlp", "-s", "ps"],
-                ["tune", "wide-mlp", "-s", "ps"],
+                ["recommend", "wide-mlp"],
             )
         ),
         *(
@@ -77,24 +77,43 @@ from strategies.errors import StrategyError
             )
             for command in ("verify", "plan")
         ),
-        (["tune", "wide-mlp"], "stratbench: Missing option '--strategy' / '-s'"),
-        (["tune", "wide-mlp", "-s", "pss"], "stratbench: strategy 'pss' is not known"),
-        (["tune", "wide-mlp", "-s", "ps,all-reduce"], "stratbench: strategy: must be one strategy, got"),
-        (["tune", "mlp", "-s", "ps"], "stratbench: workload 'mlp' is not known"),
-        (["tune", "wide-mlp", "-s", "ps", "--seconds", "0"], "stratbench: Invalid value for '--seconds'"),
-        (["tune", "wide-mlp", "-s", "ps", "--out", "x.txt"], "stratbench: out: must be a path that ends in"),
+        (["tune", "wide-mlp"], "stratbench: tune is now recommend; see `stratbench recommend --help`"),
+        (["recommend", "mlp"], "stratbench: workloads[0]: workload 'mlp' is not known"),
         (
-            ["tune", "wide-mlp", "-s", "ps", "--link", "fast"],
-            "stratbench: link: needs a rate with a unit, such as",
+            ["recommend", "quickstart"],
+            "stratbench: workload: must be one of digits-cnn:batch_size=512, wide-mlp",
         ),
         (
-            ["tune", "wide-mlp", "-s", "ps", "--link", "100mbit"],
-            "stratbench: cluster.link.rate_mbit: must be null with the provider local",
+            ["recommend", "quickstart", "--workload", "mlp"],
+            "stratbench: workloads[0]: workload 'mlp' is not known",
         ),
         (
-            ["tune", "wide-mlp", "-s", "ps", "--set", "measure.sede=1"],
+            ["recommend", "wide-mlp", "--workload", "dlrm"],
+            "stratbench: workload: is for an experiment or a run",
+        ),
+        (["recommend", "wide-mlp", "-s", "pss"], "stratbench: strategies: strategy 'pss' is not known"),
+        (["recommend", "wide-mlp", "--workers", "1"], "stratbench: workers: must be 2 or more, got 1"),
+        (["recommend", "wide-mlp", "--goal", "fun"], "stratbench: Invalid value for '--goal'"),
+        (["recommend", "wide-mlp", "--seconds", "0"], "stratbench: Invalid value for '--seconds'"),
+        (["recommend", "wide-mlp", "--out", "x.txt"], "stratbench: out: must be a path that ends in"),
+        (["recommend", "wide-mlp", "--link", "fast"], "stratbench: link: needs rates with a unit"),
+        (
+            ["recommend", "wide-mlp", "--workers", "64", "--measure"],
+            "stratbench: measure: needs the workers and links of the experiment, got cluster.workers 2",
+        ),
+        (
+            ["recommend", "wide-mlp", "--link", "1gbit", "--measure"],
+            "stratbench: measure: needs the workers and links of the experiment, got cluster.link.rate_mbit",
+        ),
+        (
+            ["recommend", "wide-mlp", "--set", "measure.sede=1"],
             "stratbench: measure.sede: unknown key",
         ),
+        (
+            ["recommend", "wide-mlp", "--set", "cluster.cores_per_worker=[1,2]"],
+            "stratbench: set: must leave one way to compute, got 2; give no lists",
+        ),
+        (["recommend", "."], "stratbench: run_dir: must be a run folder"),
         (
             ["run", "quickstart", "--time-budget", "soon"],
             "stratbench: time-budget: must be a time such as 90s",

@@ -66,7 +66,7 @@ def test_other_names_in_a_run_folder_are_free(run: Path) -> None:
         ["transform", "wide-mlp", "-s", "ps", "--stages"],
         ["nightly", "run", "quickstart", "--store", "store", "--prometheus"],
         ["nightly", "ack", "quickstart", "ps", "--reason", "x", "--store", "store", "--prometheus"],
-        ["tune", "wide-mlp", "-s", "ps", "--out"],
+        ["recommend", "wide-mlp", "--out"],
     ],
 )
 def test_every_option_that_names_a_file_refuses_records(

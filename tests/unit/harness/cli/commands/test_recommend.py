@@ -1,0 +1,154 @@
+"""`stratbench recommend`: what it asks for, and what it shows."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from called import RECOMMENDATION, Pipeline, call, document
+
+from harness.experiment.references import StrategyRef
+from harness.prediction.goals import Aim, Goal
+from harness.records.run_folder import open_run
+from harness.written_values import parse_rate_mbit
+
+
+def test_a_workload_is_profiled_and_measured_on_two_workers(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline
+) -> None:
+    assert call(capsys, "recommend", "wide-mlp:units=16")[0] == 0
+    (request,) = pipeline.asked
+    assert request.aim == Aim(goal=Goal.FASTEST, workers=2, link_mbit=None)
+    assert request.out is None
+    assert (request.workload, request.experiment) == (None, "quickstart")
+    profiling, measuring = request.source, request.measuring
+    assert [str(ref) for ref in profiling.workloads] == ["wide-mlp:units=16"]
+    assert (profiling.cluster.workers, profiling.measure.trace) == ((1, 2), True)
+    assert [str(ref) for ref in measuring.workloads] == ["wide-mlp:units=16"]
+    assert (measuring.cluster.workers, measuring.measure.until.ratio_ci) == ((2,), 0.03)
+    assert next(str(ref) for ref in request.probing.strategies) == "none"
+
+
+def test_options_say_what_and_where(capsys: pytest.CaptureFixture[str], pipeline: Pipeline) -> None:
+    command = "recommend quickstart --workload dlrm --workers 64 --link 1gbit --goal network --seed 7"
+    more = "--strategies ps,all-reduce --allow inexact --seconds 9 --out best.json --probe costs.json"
+    assert call(capsys, *command.split(), *more.split())[0] == 0
+    (request,) = pipeline.asked
+    assert request.aim == Aim(
+        goal=Goal.NETWORK,
+        workers=64,
+        link_mbit=1000.0,
+        strategies=(StrategyRef(name="ps"), StrategyRef(name="all-reduce")),
+        inexact=True,
+        seconds=9.0,
+        seed=7,
+    )
+    assert (request.out, request.probe) == (Path("best.json"), Path("costs.json"))
+    assert [str(ref) for ref in request.source.workloads] == ["dlrm"]
+    assert (request.measuring, request.experiment) == (None, "quickstart")
+
+
+@pytest.mark.parametrize(
+    ("more", "is_measured"),
+    [
+        (["--workers", "2"], True),
+        (["--no-measure"], False),
+        (["--workers", "3"], False),
+        (["--workers", "3", "--set", "cluster.workers=3"], True),
+        (["--workers", "3", "--set", "cluster.workers=[2,3]"], True),
+        (["--link", "100mbit"], False),
+    ],
+)
+def test_plans_are_measured_if_the_experiment_has_such_workers_and_links(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline, more: list[str], is_measured: bool
+) -> None:
+    assert call(capsys, "recommend", "wide-mlp", *more)[0] == 0
+    measuring = pipeline.asked[0].measuring
+    assert (measuring is not None) is is_measured
+    if is_measured:
+        assert measuring.cluster.workers == (pipeline.asked[0].aim.workers,)
+
+
+def test_an_experiments_own_links_and_ends_of_measurement_stay(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline
+) -> None:
+    settings = (
+        "cluster.provider=docker",
+        "cluster.link.rate_mbit=[100,1000]",
+        "measure.until={ratio_ci: 9%}",
+    )
+    words = [word for setting in settings for word in ("--set", setting)]
+    assert call(capsys, "recommend", "wide-mlp", *words, "--link", "1gbit")[0] == 0
+    assert call(capsys, "recommend", "wide-mlp", *words)[0] == 0
+    first, second = pipeline.asked
+    assert (first.aim.link_mbit, second.aim.link_mbit) == (1000.0, 100.0)
+    assert first.measuring.cluster.link.rate_mbit == (1000.0,)
+    assert first.measuring.measure.until.ratio_ci == 0.09
+    assert first.source.cluster.link.rate_mbit == (None,)
+    assert first.probing.cluster.provider == ("docker",)
+
+
+def test_a_run_folder_is_enough(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline, tmp_path: Path
+) -> None:
+    with open_run(
+        tmp_path, experiment={"name": "x", "workloads": ["dlrm"], "strategies": ["none"]}, environment={}
+    ):
+        pass
+    assert call(capsys, "recommend", str(tmp_path), "--workers", "8", "--workload", "dlrm")[0] == 0
+    (request,) = pipeline.asked
+    assert (request.source, request.workload, request.aim.workers) == (tmp_path, "dlrm", 8)
+    assert request.measuring is None
+    assert "workers: must be 2 or more, got none" in call(capsys, "recommend", str(tmp_path))[1].err
+    refusal = call(capsys, "recommend", str(tmp_path), "--workers", "8", "--measure")[1].err
+    assert refusal == "stratbench: measure: is for a workload or an experiment, got a run folder; name one\n"
+
+
+def test_it_shows_plans_reasons_and_the_verdict(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline
+) -> None:
+    status, captured = call(capsys, "recommend", "wide-mlp")
+    assert status == 0
+    assert "wide-mlp · 2 workers · batch 64 · links of 100 Mbit/s\n" in captured.out
+    assert "11.0 ms (1.20×)" in captured.out
+    assert "failed: it fell over" in captured.out
+    assert "\n1: limited by link\n2: the reference\n" in captured.out
+    assert (
+        "all-reduce; table by ps: measured 1.2× the examples per second of all-reduce (1.1 to 1.3, n = 4)\n"
+        in captured.out
+    )
+    assert captured.out.endswith(
+        "note: one thing to know\nmeasured in: runs/recommend\nplan: best.plan.json\n"
+    )
+    pipeline.recommendation = replace(RECOMMENDATION, measured_in=None, later="stratbench run x")
+    _, captured = call(capsys, "recommend", "wide-mlp")
+    assert "all-reduce; table by ps: predicted shortest step\n" in captured.out
+    assert captured.out.endswith("measure it there: stratbench run x\n")
+
+
+def test_its_document_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    status, captured = call(capsys, "recommend", "wide-mlp", "--json")
+    message = document(captured)
+    assert status == 0
+    assert (message["path"], message["chosen"]) == ("best.plan.json", "all-reduce; table by ps")
+    assert (message["workload"], message["workers"], message["goal"]) == ("wide-mlp", 2, "fastest")
+    first, second = message["plans"]
+    assert first["measured"]["interval"] == {"low": 0.010, "high": 0.012}
+    assert first["predicted"]["step_s"] == 0.010
+    assert (second["measured"], second["problem"]) == (None, "it fell over")
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("100mbit", 100.0),
+        ("2.5 Gbit", 2500.0),
+        ("500kbit", 0.5),
+        ("40", None),
+        ("fast", None),
+        ("1tbit", None),
+        ("-1", None),
+        ("", None),
+    ],
+)
+def test_rates_are_read_as_people_write_them(text: str, rate: float | None) -> None:
+    assert parse_rate_mbit(text) == rate
