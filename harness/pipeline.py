@@ -17,6 +17,7 @@ from harness.errors import (
     Interrupted,
     StoreError,
     UsageError,
+    first_line,
     is_disk_full,
 )
 from harness.experiment.cases import Case, expand
@@ -36,6 +37,7 @@ from harness.planned_target import (
     verify_on_workers,
 )
 from harness.prediction.conditions import probe_command
+from harness.prediction.measured_cases import measured_case_predictions
 from harness.prediction.observations import profiled_workloads
 from harness.prediction.predictions import Predicted, predict_cases
 from harness.prediction.probe import Identity, Probe, identity_of, probe_of, read_probe
@@ -46,7 +48,9 @@ from harness.prediction.recommendation import (
     recommended,
 )
 from harness.prediction.slices import slice_cost
+from harness.prediction.timelines import timelines
 from harness.provision.failures import USER_ERROR
+from harness.records.predictions import PROBES, stored_predictions, write_predictions
 from harness.records.record import Record
 from harness.records.results_file import DAMAGED
 from harness.records.run_folder import RunFolder, done_in, open_run, records_in
@@ -85,11 +89,13 @@ class Written:
 
     Attributes:
         path: None if it could not be written; `problem` has the reason.
+        unpredicted: reason why cases could not be predicted; empty if there is none.
     """
 
     path: Path | None
     text: str = ""
     problem: HarnessError | None = None
+    unpredicted: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,6 +182,7 @@ def outcome_of(folder: RunFolder, written: Written | None) -> RunOutcome:
                 for line in folder.put_aside
             ),
             *(() if problem is None else (f"no report: {problem.message}",)),
+            *((f"no predictions: {written.unpredicted}",) if written and written.unpredicted else ()),
         ),
     )
 
@@ -223,10 +230,6 @@ def run(spec: Experiment, options: RunOptions) -> RunOutcome:
         return outcome_of(folder, _carry_out(slots, cases, spec, options, folder, then))
 
 
-PROBES = Path("runs") / "probes"
-"""Folder of the probes of this machine, within the current folder."""
-
-
 def probe(request: ProbeRequest) -> tuple[Path, Probe]:
     """Measure and fit the costs of exchanges; see `stratbench probe`.
 
@@ -261,6 +264,7 @@ def predict(request: PredictRequest) -> Predicted:
         run_dir=stored.path,
         changes=request.changes,
         notes=(*request.notes, *notes),
+        timelines=tuple(timelines(stored, workloads, predictions, costs)) if request.with_timelines else (),
     )
 
 
@@ -316,13 +320,35 @@ def _profiling_run(source: Experiment | Path, options: RunOptions) -> StoredRun:
     return load_run(outcome.run_dir)
 
 
+def predict_measured(run_dir: Path) -> str:
+    """Predict the measured cases of a run that have no stored prediction, and store them beside its results.
+
+    Returns:
+        The reason why none could be predicted; empty if there is none.
+    """
+    try:
+        stored = load_run(run_dir)
+        predictions = measured_case_predictions(stored, _probe_file)
+        if predictions:
+            documents = [prediction.to_document() for prediction in predictions.values()]
+            own = dict(zip(predictions, stored_predictions(documents), strict=True))
+            write_predictions(run_dir, {**stored.predictions, **own})
+    except Exception as error:  # noqa: BLE001  a run's results are worth more than their predictions
+        return error.message if isinstance(error, HarnessError) else first_line(str(error))
+    return ""
+
+
+def _probe_file(identity: Identity) -> Path:
+    return PROBES / f"{identity.name}.json"
+
+
 def _probe_for(identity: Identity, request: PredictRequest | RecommendRequest) -> tuple[Path, Probe]:
     """Stored probe of a machine; measured now if there is none.
 
     Raises:
         UsageError: it is another machine's, or there is none.
     """
-    path = request.probe or PROBES / f"{identity.name}.json"
+    path = request.probe or _probe_file(identity)
     way_out = f"make one by `{probe_command(request.probing)}`"
     if path.exists():
         costs = read_probe(path)
@@ -570,9 +596,11 @@ def _write_report(folder: RunFolder) -> Written | None:
         return None
     import reports
 
+    unpredicted = predict_measured(folder.path)
     report = reports.report_of(folder.path)
     try:
         with run_folder_errors(folder.path, way_out=f"write it by `stratbench report {folder.path}`"):
-            return Written(path=folder.write_report(report.html), text=report.text)
+            path = folder.write_report(report.html)
+            return Written(path=path, text=report.text, unpredicted=unpredicted)
     except StoreError as error:
         return Written(path=None, text=report.text, problem=error)

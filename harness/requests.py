@@ -112,6 +112,7 @@ class PredictRequest:
         probe: file with the costs of exchanges; None for this machine's.
         probing: experiment that measures them. A run folder may be another machine's: it is not run for it.
         notes: lines to print.
+        with_timelines: True to add simulated steps as spans of time.
     """
 
     source: Experiment | Path
@@ -121,6 +122,7 @@ class PredictRequest:
     probing: Experiment
     options: RunOptions
     notes: Sequence[str] = ()
+    with_timelines: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

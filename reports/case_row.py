@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from harness.records.outcome import Evaluation
+from harness.records.predictions import StoredPrediction
 from harness.records.record import Record
 from reports.marks import mark_of
 from reports.rows.figure import combined
-from reports.rows.parts import PassRow, Problem, RowStatus
+from reports.rows.parts import PassRow, PredictedStep, Problem, RowStatus
 from reports.rows.repeat import is_traced
 from reports.rows.row import LoopResharding, Row, RuleUse, TimeSplit
 from reports.shapes import ComparedShape, shape_text
-from reports.statistics import Mean, Ratio, mean_of
+from reports.statistics import Interval, Mean, Ratio, mean_of
 
 
 def is_usable(record: Record) -> bool:
@@ -34,12 +35,15 @@ def case_row(
     usable: Sequence[Record],
     shape: ComparedShape,
     ratio: Ratio | None,
+    prediction: StoredPrediction | None = None,
 ) -> Row:
     """Figures of one strategy over its usable repeats; the comparison adds steps, rank and baseline.
 
     Args:
         ratio: ratio to the baseline, None without one.
+        prediction: predicted step of the case; None if it was not predicted.
     """
+    predicted = None if prediction is None else _predicted_step(prediction)
     row = combined(
         Row,
         usable,
@@ -52,6 +56,8 @@ def case_row(
         n=len(rates_of(usable)),
         n_repeats=len(records),
         ratio=ratio,
+        predicted_step_s=predicted,
+        step_over_predicted=None if predicted is None else _step_over_predicted(usable, predicted),
         time_split=time_split_of(usable),
         resharding=_resharding(usable),
         rule=_rule(records),
@@ -66,6 +72,20 @@ def case_row(
     tcp, payload = row.tcp_bytes, row.payload_bytes
     overhead = tcp.value / payload.value if tcp and payload and payload.value > 0 else None
     return replace(row, tcp_over_payload=overhead)
+
+
+def _predicted_step(prediction: StoredPrediction) -> PredictedStep:
+    return PredictedStep(
+        value=prediction.step_s,
+        interval=Interval(low=prediction.interval.low, high=prediction.interval.high),
+        limited_by=prediction.limited_by,
+        extrapolated=prediction.extrapolated,
+    )
+
+
+def _step_over_predicted(usable: Sequence[Record], predicted: PredictedStep) -> Mean | None:
+    measured_s = (record.typical_step_s for record in usable)
+    return mean_of([None if step_s is None else step_s / predicted.value for step_s in measured_s])
 
 
 def time_split_of(records: Sequence[Record]) -> TimeSplit | None:

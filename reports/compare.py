@@ -12,6 +12,7 @@ from reports.case_row import case_row, is_usable, rates_of
 from reports.contrasts import Contrasts
 from reports.curves.fault_matrix import fault_matrices
 from reports.curves.one_comparison import curves_of
+from reports.curves.residuals import residuals_of
 from reports.curves.sizes_and_links import Source, link_sensitivity_of, scaling_of
 from reports.load import Run, legible, legible_left_out
 from reports.origins import differences_of, origin_of
@@ -130,6 +131,7 @@ def build(
         origins=tuple(origin_of(run) for run in runs),
         differences=differences_of(runs),
         hints=hints_of(runs),
+        residuals=residuals_of(comparisons),
         trust=trust_of([record for run in runs for record in run.records], comparisons, left_out),
     )
 
@@ -166,7 +168,8 @@ def _compared(
     rows = []
     for name, records in cases.items():
         ratio = None if baseline in (None, name) else contrasts.of(name, baseline)
-        row = case_row(name, records, usable[name], shape, ratio)
+        prediction = run.stored.predictions.get(records[0].case)
+        row = case_row(name, records, usable[name], shape, ratio, prediction)
         if most_plan_lines is not None:
             row = row_with_files(run, row, records, usable[name], left_out, most_lines=most_plan_lines)
         steps = () if shown_steps is None else shown_steps.of(run, usable[name], left_out)

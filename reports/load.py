@@ -13,6 +13,7 @@ from typing import TypeVar, cast
 import numpy as np
 
 from harness.canonical import field_names
+from harness.records.predictions import StoredPrediction
 from harness.records.record import Record
 from harness.records.run_documents import RESULTS, STEPS
 from harness.records.safe_text import cut, printable, redacted
@@ -142,6 +143,10 @@ def _legible(run: Run) -> Run:
             experiment=legible_document(stored.experiment),
             environment=legible_document(stored.environment),
             records=tuple(cast("Record", _legible_value(record)) for record in stored.records),
+            predictions={
+                case: cast("StoredPrediction", _legible_value(prediction))
+                for case, prediction in stored.predictions.items()
+            },
         ),
         left_out=tuple(map(legible_left_out, run.left_out)),
     )

@@ -61,6 +61,12 @@ def times(value: float | None, *, significant: int = 3) -> str:
     return MISSING if value is None else f"{digits(value, significant=significant)}{_TIMES}"
 
 
+def percent(share: float, *, signed: bool = False) -> str:
+    """A share in percent, with two digits, and with its sign if it matters."""
+    text = f"{digits(100 * abs(share), significant=2)} %"
+    return f"{'+' if share >= 0 else '−'}{text}" if signed else text
+
+
 def error(value: float | None) -> str:
     """A relative error, always in powers of ten, so that two of them compare at a glance."""
     if value is None:

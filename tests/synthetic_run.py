@@ -21,6 +21,7 @@ from harness.records.outcome import (
     Rounds,
     StepSeconds,
 )
+from harness.records.predictions import PredictedLimits, StoredPrediction, write_predictions
 from harness.records.record import Record, StrategyClass
 from harness.records.run_folder import RunFolder, open_run
 from harness.records.steps_file import Steps
@@ -76,6 +77,8 @@ class Case:
     replicas_on_gpus: tuple[int, ...] = ()
     faults: tuple[str, ...] = ()
     aggregation: Aggregated | None = None
+    # Predicted step of the case.
+    predicted_s: float | None = None
     evaluation: Evaluation | None = None
     device: str = "cpu"
     cores: float | None = 1
@@ -233,18 +236,13 @@ def write_run(
             for i in rng.permutation(len(cases)):
                 _append(folder, cases[i], repeat=repeat, order=order, rng=rng, slow=slow)
                 order += 1
+    steps_s = {_case_id(case): (case, case.predicted_s) for case in cases if case.predicted_s is not None}
+    if steps_s:
+        write_predictions(path, {name: _prediction(case, step_s) for name, (case, step_s) in steps_s.items()})
     return path
 
 
-def _append(
-    folder: RunFolder,
-    case: Case,
-    *,
-    repeat: int,
-    order: int,
-    rng: np.random.Generator,
-    slow: np.ndarray | None,
-) -> None:
+def _case_id(case: Case) -> str:
     computed = f"{case.precision}-{case.xla}" if case.precision != AS_WRITTEN or case.xla else ""
     label = f"{case.workload}-{case.strategy}-{sorted(case.params.items())}-{case.workers}{computed}"
     label += case.scenario
@@ -256,11 +254,44 @@ def _append(
         label += f"{case.cores}-{case.memory_bytes}-{case.image_digest}-{case.case_number}"
     if case.workload_params:
         label += str(sorted(case.workload_params.items()))
-    case_id = f"case-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+    return f"case-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
+
+
+def _prediction(case: Case, step_s: float) -> StoredPrediction:
+    """A prediction with an interval from a fifth below to a quarter above."""
+    batch_size = case.batch_size or 64
+    return StoredPrediction(
+        workload=case.workload,
+        strategy=case.strategy,
+        strategy_params=case.params,
+        label=case.strategy,
+        workers=case.workers,
+        replicas=case.replicas,
+        batch_size=batch_size,
+        link_mbit=case.link_mbit[0] if case.link_mbit else None,
+        step_s=step_s,
+        interval=PredictedLimits(low=0.8 * step_s, high=1.25 * step_s),
+        examples_per_s=batch_size / step_s,
+        payload_bytes_per_step=case.payload or 0.0,
+        memory_bytes=1e6,
+        limited_by="computing",
+        extrapolated=("examples per worker",) if case.workers > 2 else (),
+    )
+
+
+def _append(
+    folder: RunFolder,
+    case: Case,
+    *,
+    repeat: int,
+    order: int,
+    rng: np.random.Generator,
+    slow: np.ndarray | None,
+) -> None:
     status, error = case.problems.get(repeat, ("ok", None))
     record = Record(
         run=folder.run,
-        case=case_id,
+        case=_case_id(case),
         repeat=repeat,
         order=order,
         workload=case.workload,
@@ -337,13 +368,6 @@ def _link(case: Case) -> Link:
     return Link(requested_mbit=case.link_mbit[0], measured_mbit=min(case.link_mbit), workers=workers)
 
 
-def _wire_s(case: Case) -> float | None:
-    """All send as much to each other, and all at a time."""
-    if not case.link_mbit or case.payload is None:
-        return None
-    return case.payload / case.workers * 8 / (min(case.link_mbit) * 1e6)
-
-
 def _measured(record: Record, case: Case, folder: RunFolder, rng: np.random.Generator) -> Record:
     middle = case.p50_s * float(np.exp(case.noise * rng.standard_normal()))
     step_s = middle * np.exp(0.04 * rng.standard_normal((case.workers, N_WARMUP + N_STEPS)))
@@ -378,7 +402,6 @@ def _measured(record: Record, case: Case, folder: RunFolder, rng: np.random.Gene
         tcp_matrix=matrix,
         hosts=case.hosts,
         resent_bytes_per_step=case.resent,
-        wire_s=_wire_s(case),
         gradient_bytes=case.gradients,
         model=case.model,
         exposed_comm_s=None

@@ -188,8 +188,8 @@ def _combined(profiles: Sequence[tuple[Record, StoredProfile]]) -> ProfiledWorkl
 def observations(run: StoredRun, workloads: Sequence[ProfiledWorkload]) -> Iterator[Observation]:
     """Measured steps of all strategies with exchanges that have a plan and a profile."""
     for record in run.records:
-        workload = next((workload for workload in workloads if _is_of(record, workload)), None)
-        if workload is None or record.strategy == CONTROL or not is_usable(record):
+        workload = None if record.strategy == CONTROL else workload_of(record, workloads)
+        if workload is None or not is_usable(record):
             continue
         chosen = _chosen(record)
         assert record.batch_size is not None
@@ -270,31 +270,29 @@ def _requested_batch(record: Record) -> int:
     return record.batch_size // (record.workers * record.replicas) if is_each else record.batch_size
 
 
-def _is_of(record: Record, workload: ProfiledWorkload) -> bool:
-    params = _without_batch(record.workload_params)
-    return (record.workload, params, _computation(record)) == (
-        workload.name,
-        workload.params,
-        workload.computation,
-    )
+def workload_of(record: Record, workloads: Sequence[ProfiledWorkload]) -> ProfiledWorkload | None:
+    """Profiled workload of a record; None if it has no profile."""
+    facts = record.workload, _without_batch(record.workload_params), _computation(record)
+    return next((w for w in workloads if (w.name, w.params, w.computation) == facts), None)
+
+
+def strategy_of(record: Record) -> StrategyRef:
+    """Strategy of a record, with its parameters."""
+    params = {key: value for key, value in record.strategy_params.items() if value is not None}
+    return StrategyRef(name=record.strategy, params=params)
 
 
 def _chosen(record: Record) -> Chosen | None:
     """Strategy of a record; None if it has no plan of ours, or is no longer there."""
-    params = {key: value for key, value in record.strategy_params.items() if value is not None}
     try:
-        chosen = choose(StrategyRef(name=record.strategy, params=params))
+        chosen = choose(strategy_of(record))
     except (UsageError, StrategyError):
         return None
     return chosen if chosen.strategy.runner == "graph" else None
 
 
 def _step_s(record: Record) -> float:
-    """Time of a step: the median, or the mean if steps of one period differ."""
-    assert record.step_s is not None
-    if (record.period or 1) > 1 or record.step_s.p50 is None:
-        return record.step_s.mean or 0.0
-    return record.step_s.p50
+    return record.typical_step_s or 0.0
 
 
 def _busy_s(record: Record, step_s: float) -> float:

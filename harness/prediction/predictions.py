@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from harness.canonical import JsonValue
 from harness.errors import UsageError
@@ -32,11 +31,11 @@ from harness.prediction.step_model import (
     link_out,
     simulate_step,
 )
+from harness.records.predictions import Limit, PredictedTimeline
 from strategies.errors import StrategyError
 from strategies.plan.faults import Fault
 from strategies.topology import Topology
 
-Limit = Literal["computing", "link", "server", "exchanges", "latency"]
 _MOST_OF_A_STEP = 0.4
 """Part of a step from which on something limits it; below, latencies do."""
 _TWO_SIDED_95 = 1.96
@@ -114,6 +113,7 @@ class Prediction:
             "workload": self.workload,
             "strategy": self.strategy.name,
             "strategy_params": self.params,
+            "label": str(self.strategy),
             "workers": question.workers,
             "replicas": 1,
             "batch_size": question.batch_size,
@@ -218,6 +218,26 @@ def planned_for(workload: ProfiledWorkload, chosen: Chosen, question: Question, 
     return planned
 
 
+def simulated(planned: PlannedStep, strategy: StrategyRef, question: Question, probe: Probe) -> SimulatedStep:
+    """Simulate a planned step.
+
+    Raises:
+        UsageError: the probe lacks a transport or a compressor.
+    """
+    probe.require(planned.flows, strategy)
+    rate = question.link_mbit
+    machines = Machines(
+        cores=_cores(question, probe),
+        link_bytes_per_s=None if rate is None else rate * BYTES_PER_MBIT,
+        waits_s=_waits_s(question),
+    )
+    return simulate_step(planned, probe.costs, machines)
+
+
+def _cores(question: Question, probe: Probe) -> float:
+    return question.cores or probe.identity.cores
+
+
 def predict_planned(
     workload: ProfiledWorkload,
     strategy: StrategyRef,
@@ -232,20 +252,12 @@ def predict_planned(
     Raises:
         UsageError: the probe lacks a transport or a compressor.
     """
-    probe.require(planned.flows, strategy)
+    step = simulated(planned, strategy, question, probe)
     examples = max(planned.profiles)
     alone_s = planned.profiles[examples].step_s
-    waits_s = _waits_s(question)
-    slow_s = max(waits_s, default=0.0)
-    rate, cores = question.link_mbit, question.cores or probe.identity.cores
-    machines = Machines(
-        cores=cores,
-        link_bytes_per_s=None if rate is None else rate * BYTES_PER_MBIT,
-        waits_s=waits_s,
-    )
-    simulated = simulate_step(planned, probe.costs, machines)
+    slow_s = max(_waits_s(question), default=0.0)
     waiting_s = workload.waiting_s(examples)
-    step_s = simulated.step_s + waiting_s
+    step_s = step.step_s + waiting_s
     known = probe.spreads.get(family(planned.flows), max(probe.spreads.values(), default=0.0))
     spread = max(SMALLEST_SPREAD, known if planned.flows else 0.0)
     factor = math.exp(_TWO_SIDED_95 * spread)
@@ -253,7 +265,7 @@ def predict_planned(
     busiest = plan.busiest
     beyond = {
         "examples per worker": not all(map(workload.is_between, planned.profiles)),
-        "cores per worker": cores != probe.identity.cores,
+        "cores per worker": _cores(question, probe) != probe.identity.cores,
     }
     return Prediction(
         workload=workload.title,
@@ -267,7 +279,7 @@ def predict_planned(
         payload_bytes=plan.payload_bytes_per_step,
         busiest_bytes=0 if busiest is None else busiest.busiest_bytes,
         memory_bytes=plan.worker_bytes + max(plan.server_bytes, default=0),
-        limited_by=_limit(planned, simulated, slow_s, step_s),
+        limited_by=_limit(planned, step, slow_s, step_s),
         extrapolated=(
             *(name for name, is_beyond in beyond.items() if is_beyond),
             *probe.beyond(planned.flows, question.workers),
@@ -350,23 +362,23 @@ def _require_simulated(planned: PlannedStep) -> None:
         )
 
 
-def _limit(planned: PlannedStep, simulated: SimulatedStep, slow_s: float, step_s: float) -> Limit:
+def _limit(planned: PlannedStep, step: SimulatedStep, slow_s: float, step_s: float) -> Limit:
     """Cause of most of a step's duration.
 
     Args:
         slow_s: wait of the slowest worker, which counts as computing.
     """
-    busy_s = simulated.busy_s
+    busy_s = step.busy_s
     served = {task for task, n_bytes in enumerate(planned.plan.server_bytes) if n_bytes}
     computing_s = max(profile.step_s for profile in planned.profiles.values())
 
     def exchanging_s(*, servers: bool) -> float:
-        numbers = [n for n, tasks in simulated.members.items() if bool(served & set(tasks)) is servers]
+        numbers = [n for n, tasks in step.members.items() if bool(served & set(tasks)) is servers]
         return max((busy_s.get(core(n), 0.0) - computing_s for n in numbers), default=0.0)
 
     seconds: dict[Limit, float] = {
         "computing": computing_s + slow_s,
-        "link": max(busy_s.get(way(n), 0.0) for n in simulated.members for way in (link_out, link_in)),
+        "link": max(busy_s.get(way(n), 0.0) for n in step.members for way in (link_out, link_in)),
         "server": exchanging_s(servers=True),
         "exchanges": exchanging_s(servers=False),
     }
@@ -382,6 +394,7 @@ class Predicted:
         run_dir: folder of the run with the profiles.
         changes: settings on top of the experiment, `dotted.path=value` each.
         notes: cases that could not be predicted, with the reason.
+        timelines: simulated steps for the page; empty if it is not requested.
     """
 
     predictions: Sequence[Prediction]
@@ -390,6 +403,7 @@ class Predicted:
     run_dir: Path
     changes: Sequence[str] = ()
     notes: Sequence[str] = ()
+    timelines: Sequence[PredictedTimeline] = ()
 
     def fastest(self) -> Iterator[str]:
         """Lines with the fastest strategy by number of workers, one for each workload, link and faults.
@@ -412,9 +426,13 @@ class Predicted:
             steps = ", then ".join(f"{strategy} from {n_workers} workers" for n_workers, strategy in fastest)
             yield f"fastest, {workload} {surroundings_text(rate, faults)}: {steps}"
 
+    def cases(self) -> list[JsonValue]:
+        """Predictions as JSON."""
+        return [p.to_document() for p in self.predictions]
+
     def to_document(self) -> dict[str, JsonValue]:
         return {
-            "cases": [prediction.to_document() for prediction in self.predictions],
+            "cases": self.cases(),
             "probe": {"path": str(self.probe_path), **self.probe.to_document()},
             "run_dir": str(self.run_dir),
             "notes": list(self.notes),

@@ -74,7 +74,7 @@ def identity_of(run: StoredRun) -> Identity:
     Raises:
         UsageError: they are of several kinds.
     """
-    identities = list(dict.fromkeys(map(_identity_of, profiled_records(run))))
+    identities = list(dict.fromkeys(map(machine_of, profiled_records(run))))
     if len(identities) > 1:
         facts = ", ".join(identities[0].differences(identities[1]))
         raise UsageError(
@@ -85,7 +85,8 @@ def identity_of(run: StoredRun) -> Identity:
     return identities[0]
 
 
-def _identity_of(record: Record) -> Identity:
+def machine_of(record: Record) -> Identity:
+    """Identity of the machine of a record."""
     machine, provenance = record.machine, record.provenance
     versions = {} if provenance is None else dict(provenance.versions)
     return Identity(

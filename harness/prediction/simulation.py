@@ -48,10 +48,12 @@ class Timeline:
     Attributes:
         spans: activity → its start and end, in seconds.
         busy_s: resource → seconds in which the activities' needs would use it up.
+        activities: activities by name.
     """
 
     spans: Mapping[str, tuple[float, float]]
     busy_s: Mapping[str, float]
+    activities: Mapping[str, Activity]
 
     @property
     def end_s(self) -> float:
@@ -77,7 +79,8 @@ def simulate(
         for resource, amount in activity.needs.items():
             if resource in rates:
                 busy_s[resource] = busy_s.get(resource, 0.0) + amount / rates[resource]
-    return Timeline(spans=simulation.spans, busy_s=busy_s)
+    by_name = {activity.name: activity for activity in activities}
+    return Timeline(spans=simulation.spans, busy_s=busy_s, activities=by_name)
 
 
 class _Simulation:

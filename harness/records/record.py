@@ -91,8 +91,6 @@ class Record:
         payload_is_bound: True if the payload is an upper limit, because rows of sparse gradients vary.
         period: steps after which the kinds of steps repeat; a traced step is the first of a period.
         fused_update: True if updates use TensorFlow's fused kernels where they exist.
-        wire_s: seconds for the payload on the busiest measured link; pushes and pulls are added if a step
-            waits for both.
         hosts: number of each worker's machine; bytes between different machines leave them.
         gradient_bytes: size of one replica's dense gradients in memory; None if some are sparse.
         usual_name: common name of the strategy, such as FSDP; None without one.
@@ -133,7 +131,6 @@ class Record:
     price_per_hour: float | None = None
     payload_bytes_per_step: float | None = None
     payload_is_bound: bool | None = None
-    wire_s: float | None = None
     period: int | None = None
     fused_update: bool | None = None
     gradient_bytes: int | None = None
@@ -189,6 +186,14 @@ class Record:
         if not median_s or not self.batch_size or median_s < 0 or self.batch_size < 0:
             return None
         return self.batch_size / median_s
+
+    @property
+    def typical_step_s(self) -> float | None:
+        """Time of a step: the median, or the mean if steps of one period differ."""
+        if self.step_s is None:
+            return None
+        is_mean = (self.period or 1) > 1 or self.step_s.p50 is None
+        return self.step_s.mean if is_mean else self.step_s.p50
 
     @property
     def cost_per_million_examples(self) -> float | None:

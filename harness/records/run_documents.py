@@ -24,6 +24,8 @@ ENVIRONMENT = "environment.json"
 RESULTS = "results.jsonl"
 INDEX = "results.index"
 """File with a line `<case>/<repeat>` for each line of the results, written after it, to detect lost lines."""
+PREDICTIONS = "predictions.json"
+"""Predicted steps of the run's cases, made once after they were measured."""
 REPORT = "report.html"
 
 CASES = "cases"
@@ -61,7 +63,7 @@ _WAY_OUT = "put back a copy"
 
 def is_of_run(path: Path) -> bool:
     """True if a path without links is that of a run's records, documents or logs, not reports."""
-    is_document = path.name in (LOCK_FILE, RUN_FILE, EXPERIMENT, ENVIRONMENT, INDEX)
+    is_document = path.name in (LOCK_FILE, RUN_FILE, EXPERIMENT, ENVIRONMENT, INDEX, PREDICTIONS)
     folders = [item.parent for item in (path, *path.parents) if item.name in (CASES, LOGS)]
     if is_document or path.name.startswith(RESULTS):
         folders.append(path.parent)
@@ -160,6 +162,17 @@ def read_environment(path: Path, head: Mapping[str, JsonValue]) -> dict[str, Jso
         )
     document = _read_json(path, ENVIRONMENT)
     return _without_checksum(file, document, is_required=_has_checksums(head))
+
+
+def read_predictions_document(path: Path) -> dict[str, JsonValue]:
+    """Read the predictions of a run folder as JSON; empty if there are none.
+
+    Raises:
+        StoreError: they cannot be read, or are not as they were written.
+    """
+    if not os.path.lexists(path / PREDICTIONS):
+        return {}
+    return _without_checksum(path / PREDICTIONS, _read_json(path, PREDICTIONS), is_required=True)
 
 
 def _has_checksums(head: Mapping[str, JsonValue]) -> bool:

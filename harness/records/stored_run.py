@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from harness.canonical import JsonValue
 from harness.errors import StoreError
 from harness.records.checksums import file_checksum, require_unchanged
 from harness.records.contained_files import MOST_BYTES, is_inside, read_inside, written_files
+from harness.records.predictions import StoredPrediction, read_predictions
 from harness.records.record import Record
 from harness.records.results_file import Damage, Results, newest_of_each, read_results
 from harness.records.run_documents import (
@@ -18,6 +20,7 @@ from harness.records.run_documents import (
     ENVIRONMENT,
     EXPERIMENT,
     PLAN,
+    PREDICTIONS,
     PROFILE,
     RESULTS,
     RUN_FILE,
@@ -36,6 +39,7 @@ __all__ = ["StoreError", "StoredRun", "load_run", "require_run"]
 _WORKER_LOG = re.compile(r"worker-\d+\.log")
 _LEFT_OUT = "the line is left out"
 _AS_MISSING = "shown as missing"
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +54,7 @@ class StoredRun:
         n_superseded: number of older records of the same case and repeat, left out of `records`.
         torn: True if the last line is incomplete (the run was killed while writing), and left out.
         damaged: missing or damaged documents, lines, fields and records.
+        predictions: case → its predicted step; without cases that are not predicted.
     """
 
     path: Path
@@ -62,6 +67,7 @@ class StoredRun:
     n_superseded: int
     torn: bool
     damaged: tuple[Damage, ...]
+    predictions: Mapping[str, StoredPrediction] = field(default_factory=dict)
 
     def repeat_dir(self, record: Record) -> Path:
         return self.path / CASES / record.case / str(record.repeat)
@@ -143,6 +149,7 @@ def load_run(path: Path) -> StoredRun:
     head = _document(RUN_FILE, lambda: read_head(path), damaged)
     experiment = _document(EXPERIMENT, lambda: read_experiment(path, head), damaged)
     environment = _document(ENVIRONMENT, lambda: read_environment(path, head), damaged)
+    predictions = _document(PREDICTIONS, lambda: read_predictions(path), damaged)
     results = _results(path, damaged)
     records = _records(results, head.get("run"), damaged)
     if results.lost is not None:
@@ -159,12 +166,11 @@ def load_run(path: Path) -> StoredRun:
         n_superseded=len(records) - len(newest),
         torn=any(line.is_torn for line in results.lines),
         damaged=tuple(damaged),
+        predictions=predictions,
     )
 
 
-def _document(
-    name: str, read: Callable[[], dict[str, JsonValue]], damaged: list[Damage]
-) -> dict[str, JsonValue]:
+def _document(name: str, read: Callable[[], dict[str, _Value]], damaged: list[Damage]) -> dict[str, _Value]:
     try:
         return read()
     except StoreError as error:

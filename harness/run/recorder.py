@@ -285,16 +285,14 @@ def _with_measurement(record: Record, case: Case, measured: Measurement) -> Reco
 
 
 def _with_plan(record: Record, capture: Capture, plan: Plan) -> Record:
-    """Add predictions of the plan, for links as measured, and the size of the model."""
+    """Add predictions of the plan, and the size of the model."""
     assert record.method is not None
-    assert record.link is not None
     return replace(
         record,
         method=replace(record.method, sparse_duplicates=plan.sparse_duplicates),
         batch_size=plan.batch_size,
         payload_bytes_per_step=float(plan.payload_bytes_per_step),
         payload_is_bound=payload_is_bound(plan),
-        wire_s=_wire_s(record.link, plan),
         period=plan.execution.period,
         fused_update=plan.execution.fused_update,
         gradient_bytes=_gradient_bytes(capture.summary),
@@ -327,11 +325,6 @@ def _implausibility(
         if reason is not None:
             return reason
     return implausible_rate(record.link, record.tcp_matrix, mean_s=record.step_s.mean)
-
-
-def _wire_s(link: Link, plan: Plan) -> float | None:
-    phases_s = [phase_s for phase in plan.phases() if (phase_s := link.wire_s(phase)) is not None]
-    return sum(phases_s) if phases_s else None
 
 
 def _gradient_bytes(step: StepSummary) -> int | None:

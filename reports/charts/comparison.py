@@ -18,9 +18,21 @@ from reports.charts.specification import (
     StripLane,
     StripRepeat,
 )
+from reports.curves.residuals import predicted_rows
 from reports.load import MAX_SHOWN_REPEATS
 from reports.marks import why_unranked
-from reports.quantities import MISSING, byte_count, evidence, interval_of, plain, seconds, spread_of, times
+from reports.quantities import (
+    MISSING,
+    byte_count,
+    evidence,
+    interval_of,
+    limits,
+    percent,
+    plain,
+    seconds,
+    spread_of,
+    times,
+)
 from reports.rows.report import Comparison, LossCurve
 from reports.rows.row import Row, TimeSplit
 from reports.statistics import Estimate, Mean
@@ -234,6 +246,38 @@ def rounds_over_time(comparison: Comparison) -> LineChart | None:
         events=tuple(Event(x=float(i), text=f"repeat {rounds.repeats[i]}") for i in begins),
         low_height=True,
     )
+
+
+def predicted_steps(comparison: Comparison) -> BarChart | None:
+    """Predicted above measured duration of a step; None if no case was predicted."""
+    rows = predicted_rows(comparison)
+    if not rows:
+        return None
+    return BarChart(
+        label=f"Predicted and measured duration of a step by strategy on {comparison.workload}",
+        axis=Axis(name="duration of a step", unit="seconds"),
+        lanes=tuple(_lane(row, list(_step_bars(row))) for row in rows),
+    )
+
+
+def _step_bars(row: Row) -> Iterator[Bar]:
+    predicted, measured = row.predicted_step_s, row.typical_step_s
+    assert predicted is not None
+    assert measured is not None
+    assert row.prediction_error is not None
+    evidence = (limits(predicted.interval, unit="seconds"), spread_of(measured, unit="seconds"))
+    error = f", error {percent(row.prediction_error, signed=True)}"
+    for kind, value, tip, after in zip(
+        ("predicted", "measured"), (predicted.value, measured.value), evidence, (error, ""), strict=True
+    ):
+        text = f"{kind} {seconds(value)}"
+        yield Bar(
+            kind=kind,
+            end=value,
+            tip=f"{row.strategy}: {text}, {tip}",
+            text=f"{text}{after}",
+            short=seconds(value),
+        )
 
 
 def traced_split(comparison: Comparison) -> BarChart | None:

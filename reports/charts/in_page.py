@@ -52,6 +52,8 @@ KINDS: dict[str, LegendEntry] = _MARKS | {
     "host": LegendEntry("bar", "vermilion", "host: launching kernels or running operations"),
     "wait": LegendEntry("bar", "purple", "waiting for workers"),
     "rest": LegendEntry("bar", "grey", "rest"),
+    "predicted": LegendEntry("outline", "blue", "predicted"),
+    "measured": LegendEntry("bar", "blue", "measured"),
     "resident": LegendEntry("bar", "sky", "peak memory of the largest worker"),
     "variables": LegendEntry("bar", "blue", "variables and slots"),
 }

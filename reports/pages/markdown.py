@@ -14,6 +14,7 @@ from reports.rows.report import Comparison, FaultMatrix, Report
 from reports.tables.curves import fault_table, front_line
 from reports.tables.figures import speed_table
 from reports.tables.placements import difference_table, problem_table
+from reports.tables.predictions import residual_table, residuals_text
 from reports.tables.summary import summary_table
 
 _NOTHING = "<!-- -->"
@@ -64,6 +65,7 @@ _FOR_CLOSING_LINES = 1_500
 _ORIGINS = Drop(40, "provenance")
 _DIFFERENCES = Drop(60, "differences between runs or records")
 _LEFT_OUT = Drop(90, "files that could not be used")
+_RESIDUALS = Drop(72, "errors of predictions")
 _PROBLEMS = Drop(130, "failures")
 _SUMMARY = Drop(155, "the summary")
 _RANKING = Drop(160, "rankings", singly=True)
@@ -119,6 +121,10 @@ def _blocks(report: Report) -> Iterator[_Block]:
         yield _block(_RANKING, *markdown_table(fault_table(matrix)))
     for comparison in report.comparisons:
         yield from _comparison_blocks(report, comparison)
+    if report.residuals is not None:
+        sentence = markdown_text(residuals_text(report.residuals))
+        lines = markdown_table(residual_table(report.residuals))
+        yield _folded(_RESIDUALS, "Errors of predictions", sentence, "", *lines)
     if report.problems:
         title = f"Failures: {len(report.problems)}"
         yield _folded(_PROBLEMS, title, *markdown_table(problem_table(report.problems)))

@@ -26,6 +26,7 @@ from reports.statistics import MIN_REPEATS_SIGN_FLIP, MIN_REPEATS_TEST
 from reports.tables.curves import fault_table, front_line
 from reports.tables.figures import ratio_cell
 from reports.tables.placements import difference_table, placement_table, problem_table
+from reports.tables.predictions import residual_table, residuals_text
 from reports.tables.summary import comparison_id, faults_id, summary_table
 
 _CORRECT = "correct"
@@ -71,6 +72,8 @@ def to_html(report: Report, *, in_run_folder: bool = False) -> str:
         problems=problem_table(report.problems) if report.problems else None,
         with_logs=[problem for problem in report.problems if problem.log],
         differences=difference_table(report),
+        residuals=None if report.residuals is None else residual_table(report.residuals),
+        residuals_text="" if report.residuals is None else residuals_text(report.residuals),
         rules={
             "confidence": f"{100 * CONFIDENCE:.0f} %",
             "sequential_confidence": f"{100 * SEQUENTIAL_CONFIDENCE:.0f} %",

@@ -11,6 +11,7 @@ from reports.charts.comparison import (
     losses_by_second,
     losses_by_step,
     memory,
+    predicted_steps,
     rounds_over_time,
     step_note,
     step_times,
@@ -31,6 +32,7 @@ from reports.tables.figures import (
     byte_table,
     check_table,
     cost_table,
+    prediction_table,
     reshard_table,
     rule_table,
     speed_table,
@@ -38,6 +40,7 @@ from reports.tables.figures import (
     trace_table,
 )
 from reports.tables.placements import pass_table, server_table
+from reports.tables.predictions import prediction_texts
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -99,6 +102,14 @@ SECTIONS = (
         tables=(step_table,),
         note=step_note,
         drop=Drop(100, "step times"),
+    ),
+    Section(
+        key="predictions",
+        title="Predictions",
+        texts=prediction_texts,
+        charts={"predictions": predicted_steps},
+        tables=(prediction_table,),
+        drop=Drop(75, "predictions"),
     ),
     Section(
         key="traffic",

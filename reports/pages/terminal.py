@@ -12,8 +12,9 @@ from itertools import chain
 from typing import TypeVar
 
 from harness.records.safe_text import printable, shortened
+from reports.curves.residuals import predicted_rows
 from reports.marks import SYMBOLS, legend_of, why_unranked
-from reports.quantities import MISSING, byte_count, count, digits, limits, link_rate, times
+from reports.quantities import MISSING, byte_count, count, digits, limits, link_rate, seconds, times
 from reports.recommendation.phrases import is_disturbance
 from reports.rows.figure import Figure, figures_of
 from reports.rows.report import Comparison, FaultMatrix, LinkSensitivity, Note, Report, Scaling
@@ -33,6 +34,8 @@ _NO_BREAK = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
 _USUAL = ("1 replica", "1 replica each", "local provider")
 """Parts of a shape that a reader takes for granted."""
 _FIGURES = tuple(figure for figure in figures_of(Row).values() if figure.terminal)
+_PREDICTED = "predicted_step_s"
+"""Figure that has no column if there is no room for it, or if nothing is predicted."""
 
 
 def to_text(report: Report, *, folder: str, with_notes: bool = False) -> str:
@@ -68,16 +71,37 @@ def _comparison(comparison: Comparison, *, with_table: bool, with_notes: bool) -
     yield from _item(f"{comparison.verdict.label}  {comparison.verdict.claim}")
     if not with_table:
         return
-    cells = [_cells(row, comparison.rows) for row in comparison.rows if row.status == "ok"]
-    if cells:
-        against = f"vs {comparison.baseline}" if comparison.baseline else "ratio"
-        headings = (figure.terminal for figure in _FIGURES)
-        columns = ("rank", "strategy", against, "95 % CI", "ex/s", *headings, "correct")
-        yield from _table(columns, cells, name=1)
+    rows = [row for row in comparison.rows if row.status == "ok"]
+    if rows:
+        yield from _ranking(comparison, rows)
     yield from _failures(comparison)
     yield from _notes([note for note in notes if note not in disturbances], is_whole=with_notes)
     for detail in comparison.verdict.details if with_notes else ():
         yield from _item(f"- {detail}", is_whole=True)
+
+
+def _ranking(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
+    """Table of rows; predictions that it has no room for are in a line below it."""
+    steps = [
+        f"{row.strategy} {seconds(row.predicted_step_s.value)}, measured {seconds(row.typical_step_s.value)}"
+        for row in predicted_rows(comparison)
+        if row.predicted_step_s is not None and row.typical_step_s is not None
+    ]
+    lines = _figures_table(comparison, rows, _FIGURES)
+    fits = len(lines[0]) <= _COLUMNS
+    if fits and steps:
+        yield from lines
+        return
+    yield from _figures_table(comparison, rows, [figure for figure in _FIGURES if figure.name != _PREDICTED])
+    if steps:
+        yield from _item(f"predicted step: {'; '.join(steps)}")
+
+
+def _figures_table(comparison: Comparison, rows: Sequence[Row], figures: Sequence[Figure]) -> list[str]:
+    against = f"vs {comparison.baseline}" if comparison.baseline else "ratio"
+    headings = (figure.terminal for figure in figures)
+    columns = ("rank", "strategy", against, "95 % CI", "ex/s", *headings, "correct")
+    return list(_table(columns, [_cells(row, rows, figures) for row in rows], name=1))
 
 
 def _title(workload: str, shape: str, *more: str) -> str:
@@ -129,7 +153,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, name: int) 
         yield f"  {'  '.join(cells)}".rstrip()
 
 
-def _cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
+def _cells(row: Row, rows: Sequence[Row], figures: Sequence[Figure]) -> tuple[str, ...]:
     why = textwrap.shorten(why_unranked(row), _LONGEST_REASON, placeholder=" …")
     is_shared = sum(other.rank == row.rank for other in rows) > 1
     return (
@@ -138,7 +162,7 @@ def _cells(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
         _ratio(row),
         "baseline" if row.is_baseline else limits(row.ratio.interval) or MISSING if row.ratio else MISSING,
         _rounded(row.rate),
-        *(_figure(row, figure) for figure in _FIGURES),
+        *(_figure(row, figure) for figure in figures),
         SYMBOLS[row.mark.kind],
     )
 

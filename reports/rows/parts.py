@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from reports.statistics import Mean
+from reports.statistics import Interval, Mean
 
 RowStatus = Literal["ok", "failed", "skipped", "implausible"]
 MarkKind = Literal[
@@ -43,6 +43,21 @@ class Mark:
     def proven(self) -> bool:
         """True if the strategy may win: it passed its check, or is the reference."""
         return self.kind in ("equivalent", "within-bound", "reference")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedStep:
+    """Predicted duration of a step in seconds, with its 95 % interval.
+
+    Attributes:
+        limited_by: cause of most of the duration.
+        extrapolated: quantities beyond those that were measured.
+    """
+
+    value: float
+    interval: Interval
+    limited_by: str
+    extrapolated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

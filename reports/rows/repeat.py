@@ -27,24 +27,6 @@ def loss_step(place: int) -> Callable[[Record], int | None]:
     return of
 
 
-def predicted_step_s(record: Record) -> float | None:
-    """Compute time, as in the control, plus transfer time of the payload on the busiest link.
-
-    Returns:
-        Seconds per step; None without a measured link or a control in the same run.
-    """
-    median_s = record.step_s.p50 if record.step_s else None
-    if not record.wire_s or median_s is None or record.exposed_comm_s is None:
-        return None
-    return median_s - record.exposed_comm_s + record.wire_s
-
-
-def step_over_predicted(record: Record) -> float | None:
-    """Median step time ÷ predicted step time."""
-    predicted_s = predicted_step_s(record)
-    return record.step_s.p50 / predicted_s if predicted_s and record.step_s and record.step_s.p50 else None
-
-
 def between_hosts_bytes(record: Record) -> float | None:
     """Bytes per step between different hosts; None if unknown."""
     matrix, hosts = record.tcp_matrix, record.hosts

@@ -456,8 +456,44 @@ class FactDifference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionErrors:
+    """Errors of predicted steps, predicted ÷ measured − 1, of a strategy or of all together.
+
+    Attributes:
+        strategy: empty for all together.
+        median, p90: median and 90th percentile of the errors without their signs.
+        mean: mean of the errors; above 0 if predictions are too slow.
+    """
+
+    strategy: str
+    n: int
+    median: float
+    p90: float
+    mean: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residuals:
+    """Errors of all predictions in a report.
+
+    Attributes:
+        rank_agreement: Kendall's τ between the predicted and the measured order of strategies, mean over
+            `n_orders` comparisons; None if none has two predicted strategies.
+    """
+
+    overall: PredictionErrors
+    by_strategy: tuple[PredictionErrors, ...]
+    rank_agreement: float | None
+    n_orders: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All contents of a report; `hints` are further commands for the same runs."""
+    """All contents of a report; `hints` are further commands for the same runs.
+
+    Attributes:
+        residuals: errors of predicted steps; None if none was predicted.
+    """
 
     title: str
     comparisons: tuple[Comparison, ...]
@@ -470,6 +506,7 @@ class Report:
     differences: tuple[FactDifference, ...] = ()
     hints: tuple[str, ...] = ()
     trust: Trust
+    residuals: Residuals | None = None
 
     def run_in_words(self, run: str) -> str:
         """Folder and name of a run; empty in a report of one run."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reports.quantities import MISSING, Cell, count, digits, mean_cell, number_cell, plain
+from reports.quantities import MISSING, Cell, count, digits, limits, mean_cell, number_cell, plain
 from reports.rows import repeat
 from reports.rows.figure import (
     Column,
@@ -21,7 +21,16 @@ from reports.rows.figure import (
     largest,
     mean,
 )
-from reports.rows.parts import Mark, PassRow, Placement, Problem, RowStatus, StepSeries, TraceFile
+from reports.rows.parts import (
+    Mark,
+    PassRow,
+    Placement,
+    PredictedStep,
+    Problem,
+    RowStatus,
+    StepSeries,
+    TraceFile,
+)
 from reports.statistics import Estimate, Mean, Ratio
 
 _OF_GPUS = ("gpu_j", "gpu_busy", "gpu_own_bytes", "gpu_peak_bytes")
@@ -61,6 +70,12 @@ def _input_cell(row: Row, wait: Mean | None) -> Cell:
     if row.input_share is None:
         return cell
     return replace(cell, note=f"{100 * row.input_share.value:.0f} % of the steps, {cell.note}")
+
+
+def _predicted_cell(_: Row, predicted: PredictedStep | None) -> Cell:
+    if predicted is None:
+        return Cell(text=MISSING)
+    return number_cell(predicted.value, "seconds", limits(predicted.interval, unit="seconds"))
 
 
 def _overhead_cell(_: Row, overhead: float | None) -> Cell:
@@ -231,7 +246,9 @@ class Row:
             windows.
         input_s, input_share: time that a step waits for its batch, and its share of the step.
         input_bound, host_bound: true if waiting for input or for the host hides differences of strategies.
-        predicted_step_s: compute time + bytes ÷ rate of the busiest link; None without measured link limits.
+        predicted_step_s: simulated duration of a step; None if the case was not predicted.
+        typical_step_s: measured duration to compare it with, over all steps of a period.
+        step_over_predicted: `typical_step_s` ÷ `predicted_step_s`.
         package_j, gpu_j: energy of CPU sockets and of GPUs.
         gpu_busy: share of time with running kernels.
         gpu_peak_bytes, gpu_own_bytes: peak of TensorFlow's allocator on one GPU, and most memory that a
@@ -266,6 +283,13 @@ class Row:
     ratio: Ratio | None = fact("ratio", has_interval=True)
     p50_s: Estimate | None = estimate(
         "step_s.p50", "step_p50_s", Column("steps", "step p50", 1), unit="seconds", terminal="step"
+    )
+    predicted_step_s: PredictedStep | None = fact(
+        "predicted_step_s",
+        Column("predictions", "predicted", 1, cell=_predicted_cell),
+        unit="seconds",
+        has_interval=True,
+        terminal="predicted",
     )
     p90_s: Estimate | None = estimate("step_s.p90", "step_p90_s", Column("steps", "p90", 2), unit="seconds")
     p99_s: Estimate | None = estimate("step_s.p99", "step_p99_s", Column("steps", "p99", 3), unit="seconds")
@@ -334,22 +358,7 @@ class Row:
     input_share: Mean | None = mean("input_s.share", "input_share")
     input_bound: bool = either("input_s.bound", "input_bound")
     host_bound: bool = either("traced_step.host_bound", "host_bound")
-    predicted_step_s: Mean | None = mean(
-        repeat.predicted_step_s,
-        "predicted_step_s",
-        Column(
-            "steps",
-            "computing + bytes ÷ link rate",
-            8,
-            when=lambda comparison: comparison.link_measured_mbit is not None,
-        ),
-        unit="seconds",
-    )
-    step_over_predicted: Mean | None = mean(
-        repeat.step_over_predicted,
-        "step_over_predicted",
-        Column("steps", "step ÷ that", 9, when=lambda comparison: comparison.link_measured_mbit is not None),
-    )
+    step_over_predicted: Mean | None = fact("step_over_predicted")
     time_split: TimeSplit | None = None
     codec_s: Mean | None = mean("codec_s", "codec_s", Column("steps", "codec", 5), unit="seconds")
     transform_s: Mean | None = mean(
@@ -454,6 +463,16 @@ class Row:
         Column("costs", "power of GPUs, W", if_any=True),
     )
     usual_name: str | None = fact("usual_name")
+    typical_step_s: Mean | None = mean(
+        "typical_step_s", "typical_step_s", Column("predictions", "measured", 2), unit="seconds"
+    )
+
+    @property
+    def prediction_error(self) -> float | None:
+        """Predicted ÷ measured duration of a step, minus 1."""
+        if self.predicted_step_s is None or self.typical_step_s is None:
+            return None
+        return self.predicted_step_s.value / self.typical_step_s.value - 1.0
 
 
 PARTS: Mapping[str, type] = {"time_split": TimeSplit, "resharding": LoopResharding, "rule": RuleUse}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from reports.curves.residuals import predicted_rows
 from reports.marks import mark_text, mark_words, why_unranked
 from reports.quantities import (
     MISSING,
@@ -21,6 +22,7 @@ from reports.quantities import (
     estimate_cell,
     interval_of,
     number_cell,
+    percent,
     times,
 )
 from reports.rows.figure import Figure
@@ -134,6 +136,22 @@ def rule_table(comparison: Comparison) -> Table | None:
     )
 
 
+def prediction_table(comparison: Comparison) -> Table | None:
+    """Table of predicted and measured steps; None if no case was predicted."""
+    rows = predicted_rows(comparison)
+    if not rows:
+        return None
+    return _table(
+        comparison,
+        "predictions",
+        "Duration of a step, predicted from the profile of the control and the probe of this machine, with "
+        "its 95 % interval; measured: mean and range over repeats; error: predicted ÷ measured − 1",
+        _column("error", 3, _prediction_error_cell),
+        _words("limited by", 4, _limit_cell),
+        rows=rows,
+    )
+
+
 def name_cell(row: Row) -> Cell:
     """The strategy of a row."""
     return Cell(text=row.strategy, note="baseline" if row.is_baseline else "")
@@ -211,6 +229,19 @@ def _error_cell(value: float | None, note: str = "") -> Cell:
 def _tolerance_cell(row: Row) -> Cell:
     noise = "" if row.mark.noise_floor is None else f"rounding alone {error(row.mark.noise_floor)}"
     return _error_cell(row.mark.tolerance, noise)
+
+
+def _prediction_error_cell(row: Row) -> Cell:
+    assert row.prediction_error is not None
+    return Cell(text=percent(row.prediction_error, signed=True), value=row.prediction_error)
+
+
+def _limit_cell(row: Row) -> Cell:
+    assert row.predicted_step_s is not None
+    beyond = ", ".join(row.predicted_step_s.extrapolated)
+    return Cell(
+        text=row.predicted_step_s.limited_by, note=f"beyond what was measured: {beyond}" if beyond else ""
+    )
 
 
 def _rule_cell(use: RuleUse | None) -> Cell:

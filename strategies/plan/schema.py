@@ -1,6 +1,6 @@
 """A plan: the treatment of every variable by a strategy, as JSON to read, compare, edit and run again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -303,23 +303,6 @@ class Plan(Frozen):
     def busiest(self) -> TaskTraffic | None:
         """Tasks with the most bytes in one direction; None if nothing is known."""
         return max(self.traffic, key=lambda alike: alike.busiest_bytes, default=None)
-
-    def phases(self) -> tuple[Sequence[tuple[int, int]], ...]:
-        """Bytes that each task sends and receives in consecutive phases of a step.
-
-        If all workers wait for each other, no server returns a value before it has all gradients of the step
-        before.
-        """
-        task_bytes = {task: alike for alike in self.traffic for task in alike.tasks}
-        traffic = [task_bytes[task] for task in sorted(task_bytes)]
-        if not self.execution.waits_for_all:
-            return ([(alike.sent_bytes, alike.received_bytes) for alike in traffic],)
-        pulled = [(alike.pull_sent_bytes, alike.pull_received_bytes) for alike in traffic]
-        pushed = [
-            (alike.sent_bytes - sent, alike.received_bytes - received)
-            for alike, (sent, received) in zip(traffic, pulled, strict=True)
-        ]
-        return pushed, pulled
 
 
 def mistake(error: ValidationError) -> str:

@@ -14,7 +14,8 @@ from harness.cli import output
 from harness.cli.output import Answer, answer_in_lines
 from harness.cli.output_files import is_stdout, naming, output_file
 from harness.errors import EXIT_CASE, EXIT_OK, UsageError
-from harness.records.run_documents import REPORT
+from harness.records.predictions import PROBES
+from harness.records.run_documents import PREDICTIONS, REPORT
 
 EXAMPLE = "stratbench report runs/quickstart-20260101t120000z-0badcafe --format html --open"
 
@@ -70,6 +71,7 @@ def report(
     for option, is_given in (("notes", notes), ("open", open)):
         if is_given and format is not Format.HTML:
             raise UsageError(f"must be used with --format html, got {format.value}", field=option)
+    _predict_missing(run_dirs)
     text, is_damaged = _rendered(run_dirs, format, path, with_notes=notes)
     status = EXIT_CASE if is_damaged else EXIT_OK
     if push_gateway is not None:
@@ -85,6 +87,16 @@ def report(
         webbrowser.open(path.resolve().as_uri())
     document = {"format": format.value, "report": str(path)}
     return answer_in_lines([f"report: {path}"], document, status)
+
+
+def _predict_missing(run_dirs: list[Path]) -> None:
+    """Predict the cases of runs without predictions, if there are probes that could be of their machines."""
+    missing = [run_dir for run_dir in run_dirs if not (run_dir / PREDICTIONS).exists()]
+    if missing and PROBES.is_dir():
+        from harness import pipeline
+
+        for run_dir in missing:
+            pipeline.predict_measured(run_dir)
 
 
 def _rendered(

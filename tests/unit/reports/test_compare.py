@@ -29,7 +29,7 @@ from reports.rows.repeat import timed_span
 from reports.rows.report import Comparison, LeftOut, Report
 from reports.rows.row import Row
 from reports.shapes import shapes_of
-from reports.tables.figures import byte_table, check_table, cost_table, step_table, trace_table
+from reports.tables.figures import byte_table, check_table, cost_table, trace_table
 
 Compare = Callable[..., Comparison]
 
@@ -598,43 +598,26 @@ def test_without_any_traced_step_there_is_no_table(compare: Compare) -> None:
     assert trace_table(compare([change(PS, traced=False)])) is None
 
 
-LINKED = {"link_mbit": (80.0, 80.0), "noise": 0.0}
-
-
-def test_a_limited_link_predicts_the_step(compare: Compare) -> None:
-    # Each of two workers sends 0.5 MB: 50 ms at 80 Mbit/s, on top of what is not exposed.
-    reduce = change(REDUCE, p50_s=0.066, exposed_s=0.056, payload=1e6, **LINKED)
-    comparison = compare([ALONE, change(CONTROL, **LINKED), reduce])
+def test_a_predicted_step_stands_beside_the_measured_one(compare: Compare) -> None:
+    cases = [ALONE, CONTROL, change(REDUCE, p50_s=0.010, noise=0.0, predicted_s=0.008)]
+    comparison = compare(cases)
     compared = row(comparison, "all-reduce")
     assert compared.predicted_step_s is not None
     assert compared.step_over_predicted is not None
-    assert compared.predicted_step_s.value == pytest.approx(0.06, rel=0.1)
-    assert compared.step_over_predicted.value == pytest.approx(
-        0.066 / compared.predicted_step_s.value, rel=0.01
-    )
-    assert row(comparison, "none").predicted_step_s is None
-    table = step_table(comparison)
-    assert [column.name for column in table.columns[-2:]] == ["computing + bytes ÷ link rate", "step ÷ that"]
-    outputs = {line[0].text: [cell.text for cell in line[-2:]] for line in table.rows}
-    assert outputs["none"] == ["–", "–"]
-    assert outputs["all-reduce"][0].endswith(" ms")
+    assert compared.predicted_step_s.value == 0.008
+    assert compared.step_over_predicted.value == pytest.approx(1.25, rel=0.01)
+    assert compared.prediction_error == pytest.approx(-0.2, abs=0.01)
+    assert row(comparison, "single").prediction_error is None
 
 
-def test_the_slower_of_two_links_counts_and_is_noted(compare: Compare) -> None:
-    unequal = LINKED | {"link_mbit": (80.0, 8.0)}
-    reduce = change(REDUCE, p50_s=0.5, exposed_s=0.49, payload=1e6, **unequal)
-    comparison = compare([change(CONTROL, **unequal), reduce])
-    step_s = row(comparison, "all-reduce").predicted_step_s
-    assert step_s is not None
-    assert step_s.value == pytest.approx(0.5, rel=0.2)
+def test_unequal_limits_of_links_are_noted(compare: Compare) -> None:
+    unequal = {"link_mbit": (80.0, 8.0), "noise": 0.0}
+    comparison = compare([change(CONTROL, **unequal), change(REDUCE, **unequal)])
     assert "link limits differ: worker 0 80.0 Mbit/s, worker 1 8.00 Mbit/s" in comparison.notes
 
 
-def test_without_limits_of_links_nothing_is_predicted(compare: Compare) -> None:
-    comparison = compare([ALONE, CONTROL, REDUCE])
-    assert row(comparison, "all-reduce").predicted_step_s is None
-    assert "link" not in " ".join(column.name for column in step_table(comparison).columns)
-    assert not [note for note in comparison.notes if "link limits" in note]
+def test_equal_links_have_no_note(compare: Compare) -> None:
+    assert not [note for note in compare([ALONE, CONTROL, REDUCE]).notes if "link limits" in note]
 
 
 def test_processor_time_energy_and_price_are_told_where_they_are_known(compare: Compare) -> None:

@@ -44,7 +44,6 @@ _CONTRACT = {
     "interface_bytes_per_step",
     "resent_bytes_per_step",
     "hosts",
-    "wire_s",
     "fused_update",
     "gradient_bytes",
     "tcp_matrix",

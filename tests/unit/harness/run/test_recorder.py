@@ -29,7 +29,7 @@ from harness.verification.verification import CaptureVerdict
 from harness.verification.worker.capture import CapturedWorkload
 from harness.worker.counters.network import TcpTraffic
 from harness.worker.jobs.training import Opened
-from strategies.plan.schema import Plan, StepSummary, StrategyClass, TaskTraffic, VariableSummary
+from strategies.plan.schema import Plan, StepSummary, StrategyClass, VariableSummary
 from strategies.user_errors import SHOWS_TRACEBACK
 
 SPEC: Experiment = resolve(
@@ -293,33 +293,6 @@ def test_bytes_that_the_measured_link_cannot_have_carried_are_not_believed(
     assert record.status == status
     assert status == "ok" or "faster than its bytes at the measured rate" in str(record.plausibility)
     assert ended(recorder, PS, measurement(0.01, mean_s=mean_s, tcp=tcp)).status == "ok"
-
-
-@pytest.mark.parametrize(
-    ("params", "wire_s"),
-    [({}, 0.3), ({"sync": False}, 0.2), ({"staleness": 1}, 0.2), ({"backup": 1}, 0.2)],
-)
-def test_what_a_server_takes_and_gives_follow_each_other_where_all_wait(
-    recorder: RunRecorder, params: dict[str, int], wire_s: float
-) -> None:
-    """Pushes are 3 of 4 MB one way and none of 2 MB the other, the rest are pulls: 1 MB takes 0.1 s."""
-    served = plan(PS).model_copy(
-        update={
-            "strategy_params": params,
-            "traffic": (
-                TaskTraffic(
-                    tasks=(0,), sent_bytes=1_000_000, received_bytes=2_000_000, pull_sent_bytes=1_000_000
-                ),
-                TaskTraffic(
-                    tasks=(1,), sent_bytes=2_000_000, received_bytes=1_000_000, pull_received_bytes=1_000_000
-                ),
-            ),
-        }
-    )
-    slot = Slot(order=0, block=0, repeat=0, case=PS)
-    run = replace(case_run(measurement(0.5)), links=linked(80.0))
-    assert recorder.ended(slot, FACTS, CAPTURE, served, run, 1.0).wire_s == pytest.approx(wire_s)
-    assert recorder.ended(slot, FACTS, CAPTURE, served, case_run(measurement(0.5)), 1.0).wire_s is None
 
 
 def test_a_record_says_what_links_carried_and_its_control_had_the_same(recorder: RunRecorder) -> None:

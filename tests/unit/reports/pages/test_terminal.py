@@ -36,6 +36,23 @@ def test_a_result_is_a_headline_and_one_table(tmp_path: Path) -> None:
     assert more == "1 more note, none a warning: stratbench report RUN --notes"
 
 
+def test_a_predicted_step_is_a_column_beside_the_measured_one(tmp_path: Path) -> None:
+    lines = text_of(tmp_path, [ALONE, PS, replace(REDUCE, predicted_s=0.0111)]).splitlines()
+    assert " ".join(lines[2].split()) == (
+        "rank strategy vs single 95 % CI ex/s step predicted sent/step correct"
+    )
+    assert [line.split()[1] for line in lines if "11.1 ms" in line] == ["all-reduce"]
+    assert max(map(len, lines)) <= 100
+
+
+def test_predictions_without_room_for_a_column_are_a_line(tmp_path: Path) -> None:
+    named = replace(REDUCE, strategy="r" * 30, predicted_s=0.0111, noise=0.0)
+    lines = text_of(tmp_path, [ALONE, CONTROL, PS, named]).splitlines()
+    assert "predicted" not in lines[2]
+    assert f"  predicted step: {'r' * 30} 11.1 ms, measured 10.0 ms" in lines
+    assert max(map(len, lines)) <= 100
+
+
 def test_tied_strategies_share_a_rank(tmp_path: Path) -> None:
     text = text_of(tmp_path, [ALONE, replace(REDUCE, noise=0.06), replace(PS, p50_s=0.0101, noise=0.06)])
     assert text.count("    1=  ") == 2

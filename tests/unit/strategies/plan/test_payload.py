@@ -248,16 +248,6 @@ def test_a_sparse_parameter_server_sends_rows_that_were_asked_for():
     assert matrix.pulled == ((0, rows * ROW), (0, 0))
 
 
-def test_values_are_pulled_after_gradients_were_pushed_where_all_wait():
-    planned = plan("ps", DENSE, (1, 1, 1))
-    pushed, pulled = planned.phases()
-    assert pushed == [(0, 2 * S), (S, 0), (S, 0)]
-    assert pulled == [(2 * S, 0), (0, S), (0, S)]
-    assert plan("ps", DENSE, (1, 1, 1), sync=False).phases() == ([(2 * S, 2 * S), (S, S), (S, S)],)
-    around = round(2 * 2 / 3 * S)
-    assert plan("all-reduce", DENSE, (1, 1, 1)).phases() == ([(around, around)] * 3, [(0, 0)] * 3)
-
-
 # 10 floats, so that four replicas have parts of 3, 12 bytes.
 STEP = step_of(trainable("w", 10, apart_axes=(0,)), slot("w/m", "w", 10))
 

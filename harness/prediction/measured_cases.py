@@ -1,0 +1,70 @@
+"""Predictions of the cases that a run measured, from its own profiles, beside its measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from harness.errors import UsageError
+from harness.experiment.cases import CONTROL
+from harness.prediction.observations import is_usable, profiled_workloads, strategy_of, workload_of
+from harness.prediction.predictions import Prediction, Question, predict
+from harness.prediction.probe import Identity, machine_of, read_probe
+from harness.records.record import Record
+from harness.records.stored_run import StoredRun
+from strategies.errors import StrategyError
+
+
+def measured_case_predictions(
+    run: StoredRun, probe_file: Callable[[Identity], Path]
+) -> Mapping[str, Prediction]:
+    """Predict each measured case with exchanges that has no stored prediction.
+
+    Args:
+        probe_file: function that returns the path of a machine's stored probe.
+    Returns:
+        Case → prediction, without cases that cannot be predicted.
+    Raises:
+        UsageError: there is no profile or no probe.
+    """
+    by_machine: dict[Identity, list[Record]] = {}
+    for record in run.records:
+        by_machine.setdefault(machine_of(record), []).append(record)
+    predictions: dict[str, Prediction] = {}
+    for machine, records in by_machine.items():
+        cases = {r.case: r for r in records if is_predicted(r) and r.case not in run.predictions}
+        if cases:
+            predictions |= _predict(replace(run, records=tuple(records)), cases, probe_file(machine))
+    return predictions
+
+
+def is_predicted(record: Record) -> bool:
+    """True for a usable case of several workers that exchange something, with one replica each."""
+    return is_usable(record) and record.strategy != CONTROL and record.workers > 1 and record.replicas == 1
+
+
+def question_of(record: Record) -> Question:
+    """Conditions of a measured case."""
+    assert record.batch_size is not None
+    return Question(
+        workers=record.workers,
+        batch_size=record.batch_size,
+        link_mbit=None if record.link is None else record.link.requested_mbit,
+    )
+
+
+def _predict(run: StoredRun, cases: Mapping[str, Record], probe_file: Path) -> dict[str, Prediction]:
+    if not probe_file.exists():
+        raise UsageError("this machine has no probe; `stratbench probe` makes one, once", field="probe")
+    probe = read_probe(probe_file)
+    workloads = profiled_workloads(run)
+    predictions = {}
+    for case, record in cases.items():
+        workload = workload_of(record, workloads)
+        if workload is not None:
+            try:
+                predictions[case] = predict(workload, strategy_of(record), question_of(record), probe)
+            except (UsageError, StrategyError):
+                continue  # the record has its measurement, and `predict` states the reason
+    return predictions

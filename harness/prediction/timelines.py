@@ -1,0 +1,93 @@
+"""Simulated steps as spans of time, for a chart beside the traced step of the same case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from harness.errors import UsageError
+from harness.experiment.cases import CONTROL
+from harness.experiment.chosen_strategy import choose
+from harness.experiment.references import StrategyRef
+from harness.prediction.measured_cases import is_predicted, question_of
+from harness.prediction.observations import ProfiledWorkload, strategy_of, workload_of
+from harness.prediction.predictions import Prediction, Question, planned_for, simulated
+from harness.prediction.probe import Probe
+from harness.prediction.step_model import SimulatedStep, core, link_in, link_out
+from harness.records.predictions import PredictedSpan, PredictedTimeline
+from harness.records.stored_run import StoredRun
+from strategies.errors import StrategyError
+
+_COMPUTING = ("compute", "update")
+"""First words of activities that are no exchange's, see `harness.prediction.step_model`."""
+_SHORTEST = 1e-3
+"""Part of a step below which a span cannot be seen in a chart."""
+_MOST_TASKS = 4
+_MOST = 12
+"""Most steps of a workload."""
+
+
+def timelines(
+    run: StoredRun,
+    workloads: Sequence[ProfiledWorkload],
+    predictions: Sequence[Prediction],
+    probe: Probe,
+) -> Iterator[PredictedTimeline]:
+    """Simulate the cases that a run measured; without any, the fastest case of the fewest workers."""
+    for workload in workloads:
+        own = {r.case: r for r in run.records if is_predicted(r) and workload_of(r, workloads) is workload}
+        of_run = 0
+        for case, record in list(own.items())[:_MOST]:
+            try:
+                yield _timeline(workload, strategy_of(record), question_of(record), probe, case)
+            except (UsageError, StrategyError):
+                continue  # `predict` states the reason
+            of_run += 1
+        others = [p for p in predictions if p.workload == workload.title and p.strategy.name != CONTROL]
+        if not of_run and others:
+            best = min(others, key=lambda p: (p.question.workers, p.step_s))
+            yield _timeline(workload, best.strategy, best.question, probe, None)
+
+
+def _timeline(
+    workload: ProfiledWorkload, strategy: StrategyRef, question: Question, probe: Probe, case: str | None
+) -> PredictedTimeline:
+    planned = planned_for(workload, choose(strategy), question, probe)
+    step = simulated(planned, strategy, question, probe)
+    return PredictedTimeline(
+        workload=workload.title,
+        strategy=str(strategy),
+        workers=question.workers,
+        link_mbit=question.link_mbit,
+        case=case,
+        spans=tuple(_spans(step)),
+    )
+
+
+def _spans(step: SimulatedStep) -> Iterator[PredictedSpan]:
+    timeline = step.timeline
+    class_of = {resource(number): number for number in step.members for resource in (core, link_out, link_in)}
+    for name, (start_s, end_s) in timeline.spans.items():
+        activity = timeline.activities[name]
+        if end_s - start_s < _SHORTEST * timeline.end_s:
+            continue
+        in_lane = activity.lane is not None
+        is_computing = name.partition(" ")[0] in _COMPUTING
+        # Latencies use no resource, and belong to no task.
+        for number in sorted({class_of[resource] for resource in activity.needs}):
+            yield PredictedSpan(
+                tasks=_tasks(step.members[number]),
+                kind="computing" if is_computing else "exchange" if in_lane else "transfer",
+                name=name,
+                start_s=start_s,
+                end_s=end_s,
+            )
+
+
+def _tasks(tasks: Sequence[int]) -> str:
+    """Tasks of a class in words."""
+    if len(tasks) == 1:
+        return f"worker {tasks[0]}"
+    if list(tasks) == list(range(tasks[0], tasks[-1] + 1)):
+        return f"workers {tasks[0]}\N{EN DASH}{tasks[-1]}"
+    first = ", ".join(map(str, tasks[:_MOST_TASKS]))
+    return f"workers {first}{', …' if len(tasks) > _MOST_TASKS else ''}"

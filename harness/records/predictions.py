@@ -1,0 +1,156 @@
+"""Predictions as reports read them: documents of `stratbench predict`, and of a run's own cases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from harness.atomic_files import write_json
+from harness.canonical import JsonValue, json_value
+from harness.errors import StoreError
+from harness.records.checksums import with_checksum
+from harness.records.run_documents import PREDICTIONS, read_predictions_document
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+Limit = Literal["computing", "link", "server", "exchanges", "latency"]
+SCHEMA = 1
+PROBES = Path("runs") / "probes"
+"""Folder of the probes of this machine, within the current folder."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictedLimits:
+    """95 % interval of a predicted duration, in seconds."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredPrediction:
+    """Predicted step, with names as in the JSON of `stratbench predict`.
+
+    Attributes:
+        link_mbit: limit of each worker's link; None without one.
+        payload_bytes_per_step: bytes that all workers send.
+        memory_bytes: variables and slots on the worker with the most.
+        limited_by: cause of most of the duration.
+        label: strategy with the parameters that differ from its defaults.
+        extrapolated: quantities beyond those that were measured.
+        efficiency: part of the step that it would take without exchanges; None if it is not stored.
+    """
+
+    workload: str
+    strategy: str
+    strategy_params: Mapping[str, bool | int | float | str | None]
+    workers: int
+    replicas: int
+    batch_size: int
+    link_mbit: float | None
+    step_s: float
+    interval: PredictedLimits
+    examples_per_s: float
+    payload_bytes_per_step: float
+    memory_bytes: float
+    limited_by: Limit
+    label: str = ""
+    extrapolated: tuple[str, ...] = ()
+    efficiency: float | None = None
+
+
+Kind = Literal["computing", "exchange", "transfer"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictedSpan:
+    """Part of a simulated step.
+
+    Attributes:
+        tasks: tasks that are alike, such as `worker 0` or `workers 1–7`.
+        kind: computation and updates, work of exchanges on the same thread, or bytes on their way.
+    """
+
+    tasks: str
+    kind: Kind
+    name: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PredictedTimeline:
+    """A simulated step, with all periodic exchanges.
+
+    Attributes:
+        case: case of the run that was made under the same conditions; None without one.
+        strategy: strategy with its parameters.
+    """
+
+    workload: str
+    strategy: str
+    workers: int
+    link_mbit: float | None
+    case: str | None
+    spans: tuple[PredictedSpan, ...]
+
+
+def read_predictions(folder: Path) -> dict[str, StoredPrediction]:
+    """Predictions of a run's cases, by case; empty if none are stored.
+
+    Raises:
+        StoreError: the file is damaged.
+    """
+    cases = read_predictions_document(folder).get("cases", {})
+    if not isinstance(cases, dict):
+        raise StoreError(f"{folder / PREDICTIONS} must hold predictions by case; remove it")
+    return dict(zip(cases, stored_predictions(cases.values()), strict=True))
+
+
+def write_predictions(folder: Path, cases: Mapping[str, StoredPrediction]) -> None:
+    """Store predictions of a run's cases, by case, in place of those that are stored.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    document = {"schema": SCHEMA, "cases": json_value(cases)}
+    write_json(folder / PREDICTIONS, with_checksum(document))
+
+
+def stored_predictions(documents: Iterable[JsonValue]) -> list[StoredPrediction]:
+    """Predictions of their JSON.
+
+    Raises:
+        StoreError: one is damaged.
+    """
+    from pydantic import ValidationError
+
+    predictions = []
+    for document in documents:
+        try:
+            prediction = _adapter().validate_json(json.dumps(document))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            raise StoreError(
+                f"a prediction must be as stratbench wrote it, got {place} {first['input']!r:.80}"
+            ) from None
+        if not 0.0 < prediction.interval.low <= prediction.step_s <= prediction.interval.high:
+            raise StoreError(
+                f"a predicted step must lie above 0 and in its interval, got {prediction.step_s:g} s"
+            )
+        predictions.append(prediction)
+    return predictions
+
+
+@cache
+def _adapter() -> TypeAdapter[StoredPrediction]:
+    # pydantic costs more to import than all of this package; most readers have no predictions.
+    from pydantic import ConfigDict, TypeAdapter, with_config
+
+    return TypeAdapter(with_config(ConfigDict(allow_inf_nan=False))(StoredPrediction))
