@@ -15,9 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from harness.records.predictions import PredictedTimeline, StoredPrediction
     from reports.rows.report import Report
 
-__all__ = ["FORMATS", "ReportError", "RunReport", "render", "report_of", "text_with_notes"]
+__all__ = [
+    "FORMATS",
+    "ReportError",
+    "RunReport",
+    "prediction_page",
+    "render",
+    "report_of",
+    "text_with_notes",
+]
 
 _MOST_BASELINES = 24
 FORMATS = ("html", "md", "csv", "json", "junit")
@@ -113,6 +122,29 @@ def text_with_notes(
     report = _report(run_dirs, with_files=False, with_steps=False)
     _notify(report, notify, notify_damage, most=None)
     return to_text(report, folder="", with_notes=True)
+
+
+def prediction_page(
+    predictions: Sequence[StoredPrediction],
+    *,
+    run_dir: Path,
+    timelines: Sequence[PredictedTimeline],
+    texts: Sequence[str],
+) -> str:
+    """Make a page of predictions, with the measured cases and traced steps of the run behind them.
+
+    Args:
+        timelines: simulated steps. texts: sentences above the charts.
+    Raises:
+        harness.errors.StoreError: `run_dir` is not a run folder.
+    """
+    from reports.compare import build
+    from reports.load import load
+    from reports.pages import prediction_page as page
+
+    run = load(run_dir)
+    measured = build([run]).comparisons
+    return page.prediction_page(predictions, timelines=timelines, texts=texts, run=run, measured=measured)
 
 
 @contextmanager

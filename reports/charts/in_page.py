@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Literal
 
-from reports.charts.specification import BarChart, Chart, Line, LineChart, PointChart
+from reports.charts.specification import BarChart, Chart, Line, LineChart, PointChart, TimelineChart
 from reports.marks import FORMS, mark_text
 from reports.quantities import MISSING
 
 # Each uses what is in those before it.
-_SCRIPTS = ("colors", "numbers", "names", "axes", "bars", "points", "lines", "strips", "charts")
+_SCRIPTS = ("colors", "numbers", "names", "axes", "bars", "points", "lines", "strips", "timelines", "charts")
 _DIGITS = 5
 _DATE_DIGITS = 8
 """Digits kept of a date in days since 1970, enough to draw several nights of one date side by side."""
@@ -54,11 +54,18 @@ KINDS: dict[str, LegendEntry] = _MARKS | {
     "rest": LegendEntry("bar", "grey", "rest"),
     "predicted": LegendEntry("outline", "blue", "predicted"),
     "measured": LegendEntry("bar", "blue", "measured"),
+    "exchange": LegendEntry("bar", "vermilion", "work of exchanges"),
     "resident": LegendEntry("bar", "sky", "peak memory of the largest worker"),
     "variables": LegendEntry("bar", "blue", "variables and slots"),
 }
 """Kind of a bar → its form, colour and meaning."""
 _INTERVAL = LegendEntry("interval", "ink", "95 % confidence interval")
+_BESIDE_LINES = {
+    "measured": _INTERVAL,
+    "predicted": LegendEntry("bar", "grey", "95 % interval of a prediction"),
+    "points": LegendEntry("dot", "ink", "measured in the run"),
+}
+"""Kind of a line → entry for its intervals, or for what stands in its place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +96,9 @@ class PageCharts:
             id=id,
             label=chart.label,
             legend=legend_of(chart),
-            lines=chart.lines if isinstance(chart, LineChart) else (),
+            lines=tuple(line for line in chart.lines if line.kind != "points")
+            if isinstance(chart, LineChart)
+            else (),
         )
 
 
@@ -99,7 +108,7 @@ def legend_of(chart: Chart) -> tuple[LegendEntry, ...]:
 
 
 def _entries(chart: Chart) -> Iterator[LegendEntry]:
-    if isinstance(chart, BarChart):
+    if isinstance(chart, BarChart | TimelineChart):
         yield from (KINDS[bar.kind] for lane in chart.lanes for bar in lane.bars)
         if any(lane.interval for lane in chart.lanes):
             yield _INTERVAL
@@ -110,8 +119,8 @@ def _entries(chart: Chart) -> Iterator[LegendEntry]:
         if "behind" in kinds:
             yield LegendEntry("dot", "amber", chart.behind)
     elif isinstance(chart, LineChart):
-        if any(line.intervals for line in chart.lines):
-            yield _INTERVAL
+        beside = {line.kind for line in chart.lines if line.intervals or line.kind == "points"}
+        yield from (entry for kind, entry in _BESIDE_LINES.items() if kind in beside)
     else:
         yield LegendEntry("dot", "blue", "timed step of the slowest worker")
         if any(repeat.n_warmup for lane in chart.lanes for repeat in lane.repeats):
@@ -123,7 +132,7 @@ def as_data(chart: Chart) -> dict[str, object]:
     """Specification for the scripts: plain data, with no more digits than a picture can show."""
     is_dated = isinstance(chart, LineChart) and chart.x.unit == "date"
     data = _plain_fields(chart, _DIGITS, _DATE_DIGITS if is_dated else _DIGITS)
-    if isinstance(chart, BarChart):
+    if isinstance(chart, BarChart | TimelineChart):
         kinds = dict.fromkeys(bar.kind for lane in chart.lanes for bar in lane.bars)
         data["kinds"] = {kind: [KINDS[kind].form, KINDS[kind].color] for kind in kinds}
     return data

@@ -103,7 +103,8 @@ class Line:
     """A line through points (x, y or None for a gap).
 
     `color` numbers the lines of a chart. `intervals` are (x, low, high). `tips`: tooltip of each
-    point, by default the line's name and both values.
+    point, by default the line's name and both values. `predicted` lines are dashed, with a band between
+    their intervals; of `points` there is no line.
     """
 
     key: str
@@ -112,7 +113,7 @@ class Line:
     points: tuple[tuple[float, float | None], ...]
     tips: tuple[str, ...] | None = None
     intervals: tuple[tuple[float, float, float], ...] = ()
-    kind: Literal["measured", "perfect"] = "measured"
+    kind: Literal["measured", "perfect", "predicted", "points"] = "measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,4 +168,14 @@ class StripChart:
     form: Literal["strips"] = "strips"
 
 
-Chart: TypeAlias = BarChart | PointChart | LineChart | StripChart
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineChart:
+    """Bars at their times, each lane's in one row."""
+
+    label: str
+    axis: Axis
+    lanes: tuple[Lane, ...]
+    form: Literal["timelines"] = "timelines"
+
+
+Chart: TypeAlias = BarChart | PointChart | LineChart | StripChart | TimelineChart

@@ -108,11 +108,11 @@ def test_a_slower_link_is_never_faster(folder: Path) -> None:
         assert rate is not None or step_s <= by_case[strategy, n, 100.0] * (1 + 1e-9)
 
 
-def test_a_run_folder_is_enough(folder: Path) -> None:
+def test_a_run_folder_is_enough_and_a_page_shows_its_curves(folder: Path) -> None:
     done = stratbench(
         *("predict", "profile", "--probe", "probe.json", "--strategies", "ps", "--workers", "3"),
         *("--price", "0.5", "--set", "cluster.link.rate_mbit=100", "--set", "workloads.0.batch_size=66"),
-        *("--set", "faults=[{worker: 2, kind: slow, delay_ms: 50}]"),
+        *("--set", "faults=[{worker: 2, kind: slow, delay_ms: 50}]", "--html", "page.html"),
         cwd=folder,
     )
     lines = done.stdout.splitlines()
@@ -122,6 +122,10 @@ def test_a_run_folder_is_enough(folder: Path) -> None:
     assert lines[2].endswith("cost/M")
     assert f"fastest, digits-mlp:units=16 {surroundings}: ps from 3 workers" in lines
     assert max(map(len, lines[2:])) <= 100
+    assert "page: page.html" in lines
+    page = (folder / "page.html").read_text()
+    assert 'id="prediction-0"' in page
+    assert "digits-mlp:units=16: ps on 3 workers" in page
 
 
 @pytest.mark.parametrize(

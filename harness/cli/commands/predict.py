@@ -13,6 +13,7 @@ import typer
 
 from harness.cli import options, output
 from harness.cli.output import Answer
+from harness.cli.output_files import naming, output_file
 from harness.cli.process import WorkerOptions, isolate, run_options
 from harness.errors import UsageError
 from harness.requests import PredictRequest
@@ -80,6 +81,10 @@ def predict(
             help="Change a value of the experiment, also of a run's; may be repeated.",
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write a page with scaling curves and simulated steps."),
+    ] = None,
     out: options.OutFolder = None,
     worker_options: WorkerOptions,
 ) -> Answer:
@@ -99,6 +104,7 @@ def predict(
     spec = conditions(document, settings=changes, overrides=overrides, of_run=run_dir is not None)
     for index, strategy in enumerate(spec.strategies):
         choose(strategy, field=f"strategies[{index}]" if strategies is None else "strategies")
+    page = None if html is None else output_file(html, field="html")
     exposure = None
     if run_dir is not None:
         if out is not None:
@@ -121,11 +127,30 @@ def predict(
         probing=probe_spec,
         options=run_options(context, worker_options, exposure=exposure, out=out),
         notes=notes,
+        with_timelines=page is not None,
     )
     from harness import pipeline
 
     predicted = pipeline.predict(request)
-    return Answer(document=predicted.to_document(), show=partial(_show, predicted))
+    document = {**predicted.to_document(), "page": None if page is None else str(page)}
+    if page is not None:
+        _write_page(predicted, page)
+    return Answer(document=document, show=partial(_show, predicted, page))
+
+
+def _write_page(predicted: Predicted, path: Path) -> None:
+    import reports
+    from harness.atomic_files import write_output
+    from harness.records.predictions import stored_predictions
+
+    html = reports.prediction_page(
+        stored_predictions(predicted.cases()),
+        run_dir=predicted.run_dir,
+        timelines=predicted.timelines,
+        texts=(*predicted.fastest(), *predicted.notes),
+    )
+    with naming(path, field="html"):
+        write_output(path, html.encode("utf-8", errors="replace"))
 
 
 def _overrides(
@@ -216,7 +241,7 @@ def rate_mbit(text: str) -> float | None:
     return rate
 
 
-def _show(predicted: Predicted) -> None:
+def _show(predicted: Predicted, page: Path | None) -> None:
     from harness.prediction.predictions import surroundings_text
 
     def group(p: Prediction) -> tuple[str, int, float, tuple[Fault, ...]]:
@@ -249,6 +274,8 @@ def _show(predicted: Predicted) -> None:
     output.print_line(
         f"probe: {predicted.probe_path}, fitted to {costs.n_steps} steps of {costs.most_workers} workers"
     )
+    if page is not None:
+        output.print_line(f"page: {page}")
 
 
 def _show_cases(cases: list[Prediction]) -> None:

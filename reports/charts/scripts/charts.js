@@ -3,7 +3,7 @@
 // The page runs this: live for charts that can be pointed at and filtered, as SVG for paper and files. Colours are
 // variables of the style sheet. The files of this folder are joined into one function, this one last.
 
-const FORMS = { bars, points, lines, strips };
+const FORMS = { bars, points, lines, strips, timelines };
 const draw = (spec, width, options) => FORMS[spec.form](spec, width, options);
 
 const svg = (spec, width) => {

@@ -2,8 +2,18 @@
 
 const lineStyle = (line) => (line.kind === "perfect"
   ? { color: SOFT, type: "dashed", width: 1.2 }
-  : { color: color(LINE_COLORS[line.color % LINE_COLORS.length]), width: 1.8,
-    type: LINE_TYPES[Math.floor(line.color / LINE_COLORS.length) % LINE_TYPES.length] });
+  : { color: color(LINE_COLORS[line.color % LINE_COLORS.length]), width: line.kind === "points" ? 0 : 1.8,
+    type: LINE_TYPES[(Math.floor(line.color / LINE_COLORS.length) + (line.kind === "predicted" ? 1 : 0)) % LINE_TYPES.length] });
+
+// The area between the intervals of a line.
+const band = (line) => ({
+  type: "custom", silent: true, tooltip: { show: false }, encode: { x: 0, y: 1 }, data: [line.points[0]], z: 1,
+  renderItem: (_, api) => ({
+    type: "polygon", silent: true,
+    shape: { points: [...line.intervals.map(([x, low]) => api.coord([x, low])), ...line.intervals.map(([x, , high]) => api.coord([x, high])).reverse()] },
+    style: { fill: lineStyle(line).color, opacity: 0.1 },
+  }),
+});
 
 // Events with the names that there is room for, in two rows, each date or place named once; at either edge a name lies
 // on the side where there is some.
@@ -33,7 +43,7 @@ const lines = (spec, width, { live = false } = {}) => {
   const style = (line) => ({
     type: "line",
     symbol: line.kind === "perfect" ? "none" : SYMBOLS[Math.floor(line.color / LINE_COLORS.length) % SYMBOLS.length],
-    symbolSize: line.points.length > 12 ? 4 : 6,
+    symbolSize: line.kind === "points" ? 10 : line.points.length > 12 ? 4 : 6,
     // What can be pointed at has to be there; a picture needs no dot on every bend.
     showSymbol: live || line.points.length <= 12 || line.points.some((_, i) => isAlone(line, i)),
     lineStyle: lineStyle(line),
@@ -47,8 +57,10 @@ const lines = (spec, width, { live = false } = {}) => {
     }),
   });
   const all = spec.lines.flatMap((line) => line.points);
-  const spans = spec.lines.flatMap((line) => (line.intervals ?? []).map((span) => [...span, line.color]));
-  const series = spec.lines.map(style);
+  const banded = spec.lines.filter((line) => line.kind === "predicted" && line.intervals.length > 1);
+  const spans = spec.lines.filter((line) => !banded.includes(line))
+    .flatMap((line) => (line.intervals ?? []).map((span) => [...span, line.color]));
+  const series = [...spec.lines.map(style), ...banded.map(band)];
   if (spans.length) {
     series.push({
       type: "custom", silent: true, tooltip: { show: false }, encode: { x: 0, y: [1, 2] }, data: spans, z: 5,
@@ -68,7 +80,7 @@ const lines = (spec, width, { live = false } = {}) => {
     option: {
       ...base({ left: wide ? 76 : 56, right: 30, top: spec.events?.length ? 48 : 34, bottom: spec.x.name ? 48 : 28 }),
       xAxis: axis(spec.x, width, all.map(([x]) => x)),
-      yAxis: axis(spec.y, width, [...all.map(([, y]) => y), ...spans.flatMap(([, low, high]) => [low, high])], { splitNumber: spec.low_height ? 3 : 5, nameLocation: "end", nameGap: spec.events?.length ? 26 : 12,
+      yAxis: axis(spec.y, width, [...all.map(([, y]) => y), ...[...spans, ...banded.flatMap((line) => line.intervals)].flatMap(([, low, high]) => [low, high])], { splitNumber: spec.low_height ? 3 : 5, nameLocation: "end", nameGap: spec.events?.length ? 26 : 12,
         nameTextStyle: { color: SOFT, fontSize: 12, align: "left", padding: [0, 0, 0, wide ? -60 : -46] } }),
       series,
     },
