@@ -104,8 +104,9 @@ def _sections(
 def _table(predictions: Sequence[StoredPrediction]) -> Table:
     ordered = sorted(predictions, key=lambda p: (p.workers, p.step_s))
     return table_of(
-        "Predicted steps with 95 % intervals. Efficiency: step time without exchanges ÷ predicted step time. "
-        "Sent: bytes of all workers. Memory: variables and slots on the worker with the most. Beyond: more or less than was measured",
+        "Predicted steps with 95 % intervals. Efficiency: step time without exchanges ÷ predicted step "
+        "time. Sent: bytes of all workers. Memory: variables and slots on the worker with the most. "
+        "Beyond: more or less than was measured",
         (
             "strategy",
             "workers",
