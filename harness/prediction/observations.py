@@ -116,7 +116,7 @@ def is_usable(record: Record) -> bool:
     has_faults = record.method is not None and bool(record.method.faults)
     return (
         record.status == "ok"
-        and not (is_wrong and not record.control)
+        and not (is_wrong and record.strategy_class != "control")
         and not has_faults
         and record.batch_size is not None
         and record.step_s is not None

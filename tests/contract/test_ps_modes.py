@@ -25,7 +25,7 @@ from harness.worker.session.update_loop import UpdateLoop
 from strategies.capture.capture import capture
 from strategies.errors import StrategyError
 from strategies.ir.tensor_proto import const
-from strategies.numerics.waiting import ticked
+from strategies.numerics.waiting import count_step
 from strategies.passes.parameter_server import semi_synchronous
 from strategies.passes.parameter_server.accumulator import INT64, LAST_STEP, Accumulator
 from strategies.passes.pass_order import passes_of
@@ -405,9 +405,9 @@ def test_a_slow_worker_holds_others_back_by_the_staleness(case):
 
 def test_a_clock_that_is_ahead_is_noticed(case, monkeypatch):
     def one_more(clocks, *, task, staleness):
-        return ticked(clocks, task=task, staleness=staleness + 1)
+        return count_step(clocks, task=task, staleness=staleness + 1)
 
-    monkeypatch.setattr(semi_synchronous, "ticked", one_more)
+    monkeypatch.setattr(semi_synchronous, "count_step", one_more)
     plan = case.plan("ps", (1, 1), staleness=1)
     assert step_gaps(case, plan, staleness=1, n_rounds=1, wait_s=DEADLINE_S) == [2]
 

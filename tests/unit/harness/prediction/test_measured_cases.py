@@ -10,10 +10,11 @@ from test_predictions import PROBE
 
 from harness import pipeline
 from harness.errors import UsageError
+from harness.experiment.chosen_strategy import choose
 from harness.prediction import measured_cases
-from harness.prediction.measured_cases import predict_cases
+from harness.prediction.measured_cases import measured_case_predictions
 from harness.prediction.observations import profiled_workloads
-from harness.prediction.predictions import simulated
+from harness.prediction.predictions import planned_for, simulated
 from harness.prediction.profile import StoredProfile
 from harness.prediction.timelines import timelines
 from harness.records.run_documents import PREDICTIONS, PROFILE
@@ -59,7 +60,7 @@ def probe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_case_with_exchanges_and_a_plan_is_predicted(run: StoredRun, probe_file: Path) -> None:
-    predictions = predict_cases(run, lambda _: probe_file)
+    predictions = measured_case_predictions(run, lambda _: probe_file)
     strategies = {record.case: record.strategy for record in run.records}
     assert sorted(strategies[case] for case in predictions) == ["all-reduce", "ps"]
     for prediction in predictions.values():
@@ -68,14 +69,14 @@ def test_each_case_with_exchanges_and_a_plan_is_predicted(run: StoredRun, probe_
 
 
 def test_what_is_stored_is_not_predicted_again(run: StoredRun, probe_file: Path) -> None:
-    first = next(iter(predict_cases(run, lambda _: probe_file)))
+    first = next(iter(measured_case_predictions(run, lambda _: probe_file)))
     stored = replace(run, predictions={first: None})
-    assert first not in predict_cases(stored, lambda _: probe_file)
+    assert first not in measured_case_predictions(stored, lambda _: probe_file)
 
 
 def test_without_a_probe_the_way_to_one_is_stated(run: StoredRun, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="this machine has no probe; `stratbench probe` makes one"):
-        predict_cases(run, lambda machine: tmp_path / machine.name)
+        measured_case_predictions(run, lambda machine: tmp_path / machine.name)
 
 
 def test_a_run_stores_its_predictions_once(
@@ -105,7 +106,7 @@ def test_no_error_of_a_prediction_reaches_a_run(tmp_path: Path, monkeypatch: pyt
     def broken(*_: object) -> None:
         raise ZeroDivisionError("in a bug")
 
-    monkeypatch.setattr(pipeline, "predict_cases", broken)
+    monkeypatch.setattr(pipeline, "measured_case_predictions", broken)
     assert pipeline.predict_measured(write_run(tmp_path / "run", CASES, n_repeats=1)) == "in a bug"
 
 
@@ -120,10 +121,12 @@ def test_cases_of_the_run_have_timelines(run: StoredRun, probe_file: Path) -> No
 
 
 def test_a_timeline_is_as_long_as_the_simulated_step(run: StoredRun) -> None:
-    (workload,) = (workloads := profiled_workloads(run)).values()
+    (workload,) = workloads = profiled_workloads(run)
     for step in timelines(run, workloads, (), PROBE):
         record = next(record for record in run.records if record.case == step.case)
         question = measured_cases.question_of(record)
-        _, whole = simulated(workload, measured_cases.strategy_of(record), question, PROBE)
+        strategy = measured_cases.strategy_of(record)
+        planned = planned_for(workload, choose(strategy), question, PROBE)
+        whole = simulated(planned, strategy, question, PROBE)
         end_s = max(span.end_s for span in step.spans)
         assert end_s == pytest.approx(whole.timeline.end_s, rel=0.01)
