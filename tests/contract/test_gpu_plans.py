@@ -12,9 +12,9 @@ from harness.verification.worker.in_process import programs_of
 from strategies.baselines import distribution
 from strategies.errors import StrategyError
 from strategies.ir.traversal import ancestors
-from strategies.passes.collectives import buckets
 from strategies.passes.pass_order import passes_of
 from strategies.passes.run import run_passes
+from strategies.plan.exchanges import collectives
 from strategies.planner import topology_of
 from strategies.registry import make_plan
 
@@ -90,7 +90,7 @@ def test_sums_by_nccl_begin_in_the_same_order_on_every_replica(cases):
 
 
 def test_a_sum_by_nccl_stays_in_one_piece(cases, monkeypatch):
-    monkeypatch.setattr(buckets, "PIECE_BYTES", 64)
+    monkeypatch.setattr(collectives, "PIECE_BYTES", 64)
     case = cases.of("digits-mlp", "momentum")
     n_sums = {}
     for transport in ("nccl", "ring"):
@@ -98,7 +98,7 @@ def test_a_sum_by_nccl_stays_in_one_piece(cases, monkeypatch):
         assert len({node.group for node in plan.nodes} - {None}) == 1
         graph = run_passes(passes_of(plan, 0), case.step, topology_of(plan)).step.graph
         n_sums[transport] = sum(node.op == COLLECTIVE for node in graph.nodes)
-    assert n_sums == {"nccl": 1, "ring": buckets.MAX_PIECES}
+    assert n_sums == {"nccl": 1, "ring": collectives.MAX_PIECES}
 
 
 def test_owners_sums_are_not_for_nccl(cases):
