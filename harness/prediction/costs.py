@@ -6,6 +6,7 @@ both ends beside the latency.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
@@ -95,6 +96,8 @@ class Costs:
         cut: costs of a part of a variable that is cut.
         cut_table_s: processor time of a part of a table of rows that is cut.
         assign_s: processor time per byte of a new value from its owner that a replica stores.
+    Raises:
+        ValueError: a cost is negative or not finite.
     """
 
     collectives: Mapping[str, CollectiveCost] = field(default_factory=dict)
@@ -103,6 +106,11 @@ class Costs:
     cut: ValueCost = field(default_factory=lambda: ValueCost(variable_s=3e-5, value_s=2e-10))
     cut_table_s: float = 1e-4
     assign_s: float = 3e-10
+
+    def __post_init__(self) -> None:
+        wrong = [name for name, value in self.flat().items() if not 0 <= value < math.inf]
+        if wrong:
+            raise ValueError(f"costs must be finite and at least 0, got others for {', '.join(wrong)}")
 
     def flat(self) -> dict[str, float]:
         """All costs by name, such as `tcp.message_s`."""

@@ -1,5 +1,6 @@
 """Predictions at other numbers of workers and links, from hand-made profiles and costs."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -225,6 +226,16 @@ def test_a_probe_is_read_as_written(tmp_path: Path) -> None:
     path = tmp_path / "probe.json"
     PROBE.write(path)
     assert read_probe(path) == PROBE
+
+
+@pytest.mark.parametrize("cost", [-1.0, float("inf"), float("nan")])
+def test_damaged_costs_are_no_probe(tmp_path: Path, cost: float) -> None:
+    path = tmp_path / "probe.json"
+    document = PROBE.to_document()
+    document["costs"]["servers"]["message_s"] = cost
+    path.write_text(json.dumps(document))
+    with pytest.raises(UsageError, match="must be a probe that `stratbench probe` wrote"):
+        read_probe(path)
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", "[1]"])
