@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harness.atomic_files import json_bytes, write_output
 from harness.canonical import JsonValue
-from harness.errors import UsageError
+from harness.errors import CaseError, UsageError
 from harness.experiment.references import StrategyRef
 from harness.prediction.goals import RULES, SLACK, Aim, Goal
 from harness.prediction.observations import ProfiledWorkload
@@ -258,6 +258,8 @@ class Recommendation:
         Args:
             cases: index of a measured plan → its case.
             reference_case: case of the reference. run_dir: folder of the run.
+        Raises:
+            CaseError: every plan failed, or is not equivalent.
         """
         of_case: dict[str, list[Record]] = {}
         for record in records:
@@ -267,11 +269,7 @@ class Recommendation:
             _with_measurement(plan, of_case.get(cases[n], []), reference) if n in cases else plan
             for n, plan in enumerate(self.plans)
         )
-        records_of = {
-            n: _usable(of_case[case])
-            for n, case in cases.items()
-            if plans[n].measured and not plans[n].problem
-        }
+        records_of = {n: _usable(of_case[case]) for n, case in cases.items() if plans[n].measured}
         chosen = _choice(self.goal, plans, records_of)
         return replace(self, plans=plans, chosen=chosen, measured_in=run_dir, later=None)
 
@@ -448,10 +446,12 @@ def _why(plan: PredictedPlan, reference: PredictedPlan) -> str:
 def _with_measurement(plan: RankedPlan, records: Sequence[Record], reference: Sequence[Record]) -> RankedPlan:
     problem = next((reason for record in records if (reason := _problem(record)) is not None), None)
     usable = _usable(records)
+    if problem is not None or not usable:
+        return replace(plan, problem=problem or "no repeat was measured")
     ratios = paired_ratios(usable, _usable(reference))
     if not ratios.logs:
-        return replace(plan, problem=problem or "no repeat beside the reference")
-    step_s = repeated_mean([math.log(_step_s(record)) for record in usable])
+        return plan
+    step_s = repeated_mean([math.log(record.typical_step_s or math.inf) for record in usable])
     measured = Measured(
         step_s=math.exp(step_s.value),
         interval_s=_interval(step_s),
@@ -459,7 +459,7 @@ def _with_measurement(plan: RankedPlan, records: Sequence[Record], reference: Se
         ratio_interval=_interval(ratios.mean()),
         n_repeats=len(ratios.logs),
     )
-    return replace(plan, measured=measured, problem=problem)
+    return replace(plan, measured=measured)
 
 
 def _problem(record: Record) -> str | None:
@@ -474,10 +474,6 @@ def _usable(records: Sequence[Record]) -> list[Record]:
     return [record for record in records if record.status == "ok" and record.median_examples_per_s]
 
 
-def _step_s(record: Record) -> float:
-    return (record.batch_size or 0) / (record.median_examples_per_s or math.inf)
-
-
 def _interval(mean: RepeatedMean) -> tuple[float, float] | None:
     """Interval of the exponential of a mean of logarithms."""
     half = mean.half_width(SEQUENTIAL_CONFIDENCE)
@@ -489,10 +485,20 @@ def _choice(goal: Goal, plans: Sequence[RankedPlan], records_of: Mapping[int, Se
 
     Args:
         records_of: index of a plan that may be chosen → its usable records.
+    Raises:
+        CaseError: every plan has a problem.
     """
     ratios = {n: measured.ratio for n in records_of if (measured := plans[n].measured) is not None}
     if not ratios:
-        return 0
+        usable = next((n for n, plan in enumerate(plans) if plan.problem is None), None)
+        if usable is None:
+            raise CaseError(
+                "no-plan",
+                f"No plan can be recommended. {plans[0].title}: {plans[0].problem}. Remove the cause, or choose "
+                "other --strategies.",
+                stage="plan",
+            )
+        return usable
     if goal is Goal.NETWORK:
         near = [n for n, ratio in ratios.items() if ratio * SLACK[goal] >= max(ratios.values())]
         return min(near, key=lambda n: cost(goal, plans[n].predicted))

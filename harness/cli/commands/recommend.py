@@ -295,7 +295,7 @@ def _show(recommendation: Recommendation) -> None:
             "95 % interval",
             "measured",
             "busiest link",
-            "worker-s/million",
+            "worker-h/million",
         ],
         [
             [

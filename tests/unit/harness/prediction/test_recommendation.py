@@ -11,7 +11,7 @@ import pytest
 from open_folders import made_record
 from test_predictions import PROBE, WORKLOAD
 
-from harness.errors import UsageError
+from harness.errors import CaseError, UsageError
 from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import StrategyRef, parse_strategy
 from harness.prediction.goals import Aim, Goal
@@ -264,8 +264,30 @@ def test_no_difference_from_the_reference_is_stated(tmp_path: Path) -> None:
 def test_a_plan_that_fails_is_not_chosen(tmp_path: Path, changes: dict[str, object], problem: str) -> None:
     answer = measured(tmp_path, {0: 0.5, 1: 0.9}, **changes)
     assert (answer.chosen, answer.plans[0].problem) == (1, problem)
+    assert answer.plans[0].measured is None
     alone = measured(tmp_path, {0: 0.5}, **changes)
-    assert alone.chosen == 0
+    assert alone.chosen == 1
+    assert alone.verdict.endswith("; no plan could be measured")
+    first = replace(recommendation(tmp_path), plans=recommendation(tmp_path).plans[:1])
+    own = [*records("c-0", 0.5, **changes), *records(REFERENCE, 1.0)]
+    with pytest.raises(CaseError, match=f"No plan can be recommended.*: {problem}"):
+        first.measured({0: "c-0"}, REFERENCE, own, tmp_path)
+
+
+def test_a_plan_stays_if_only_the_reference_failed(tmp_path: Path) -> None:
+    answer = recommendation(tmp_path).measured({0: "c-0"}, REFERENCE, records("c-0", 0.5), tmp_path)
+    assert (answer.chosen, answer.best.problem) == (0, None)
+
+
+def test_a_measured_step_is_the_mean_where_steps_of_a_period_differ(tmp_path: Path) -> None:
+    """The exchange of local SGD is in one step of many, which a median hides."""
+    step_s = StepSeconds(n=4, mean=0.3, p50=0.1, p90=0.5, p99=0.9)
+    own = [replace(record, step_s=step_s, period=4) for record in records("c-0", 0.3)]
+    answer = recommendation(tmp_path).measured(
+        {0: "c-0"}, REFERENCE, [*own, *records(REFERENCE, 1.0)], tmp_path
+    )
+    assert answer.plans[0].measured is not None
+    assert answer.plans[0].measured.step_s == pytest.approx(0.3)
 
 
 def test_network_takes_the_fewest_bytes_of_what_was_measured_nearly_as_fast(tmp_path: Path) -> None:

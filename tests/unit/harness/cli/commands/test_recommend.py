@@ -109,6 +109,10 @@ def test_it_shows_plans_reasons_and_the_verdict(
     status, captured = call(capsys, "recommend", "wide-mlp")
     assert status == 0
     assert "wide-mlp · 2 workers · batch 64 · links of 100 Mbit/s\n" in captured.out
+    heading = next(line for line in captured.out.splitlines() if "busiest link" in line)
+    first = next(line for line in captured.out.splitlines() if "11.0 ms (1.20×)" in line)
+    assert heading.split()[-1] == "worker-h/million"
+    assert float(first.split()[-1]) == pytest.approx(2 * 0.010 / 64 * 1e6 / 3600, rel=0.01)
     assert "11.0 ms (1.20×)" in captured.out
     assert "failed: it fell over" in captured.out
     assert "\n1: limited by link\n2: the reference\n" in captured.out
