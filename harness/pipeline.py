@@ -295,8 +295,10 @@ def _with_measurements(
     recommendation: Recommendation, spec: Experiment, options: RunOptions
 ) -> Recommendation:
     """Measure the plans that predictions do not distinguish from the best, beside the reference."""
-    if recommendation.plans[0].predicted.n_workers not in spec.cluster.workers:
-        return recommendation
+    n_workers = recommendation.plans[0].predicted.n_workers
+    if n_workers not in spec.cluster.workers:
+        note = f"nothing was measured: the best plan is for {n_workers} workers, fewer than --workers"
+        return replace(recommendation, notes=(*recommendation.notes, note))
     reference = recommendation.reference.candidate.builders[0]
     with plan_references(recommendation) as references:
         spec = spec.with_strategies(reference, *references.values(), baseline=reference)

@@ -25,6 +25,7 @@ from harness.prediction.predictions import Prediction, Question, planned_for, pr
 from harness.prediction.probe import Probe
 from harness.prediction.step_model import PlannedStep
 from strategies.builders.all_reduce import readiness
+from strategies.errors import StrategyError
 from strategies.plan.node_rules import is_owned
 from strategies.plan.schema import Plan, PlanNode, StepSummary
 from strategies.registry import alternatives
@@ -159,8 +160,7 @@ def search(
     if not plans.by_candidate:
         raise next(iter(plans.refused.values()))
     plans.try_all(plans.mixtures(seed))
-    for ranking in rankings:
-        plans.expand(ranking)
+    plans.is_complete = all(plans.expand(ranking) for ranking in rankings)
     return plans
 
 
@@ -170,6 +170,7 @@ class PlanSearch:
     Attributes:
         by_candidate: candidates with different plans, in the order of their predictions.
         refused: builders that are no candidates → reason.
+        is_complete: True once the search has ended before its limits.
     Raises:
         UsageError: the workload has nothing to exchange.
     """
@@ -191,6 +192,7 @@ class PlanSearch:
         self._expanded: set[Candidate] = set()
         self.by_candidate: dict[Candidate, PredictedPlan] = {}
         self.refused: dict[StrategyRef, UsageError] = {}
+        self.is_complete = False
 
     @property
     def plans(self) -> tuple[PredictedPlan, ...]:
@@ -209,6 +211,7 @@ class PlanSearch:
         """Predict a builder as it was named; record the reason if it cannot be predicted."""
         chosen = choose(builder, field="strategies")
         try:
+            others = () if chosen.edited is not None else alternatives(chosen.strategy, builder.params)
             if chosen.strategy.strategy_class == "control":
                 raise UsageError(
                     f"must be one that trains like a single device, got {builder}, a control; drop it",
@@ -219,7 +222,9 @@ class PlanSearch:
         except UsageError as error:
             self.refused[builder] = error
             return
-        others = () if chosen.edited is not None else alternatives(chosen.strategy, builder.params)
+        except StrategyError as error:
+            self.refused[builder] = UsageError(str(error), field="strategies")
+            return
         self._variants[builder] = (
             builder,
             *(StrategyRef(name=builder.name, params=params) for params in others),
@@ -233,8 +238,12 @@ class PlanSearch:
             pair = chance.sample(builders, 2)
             yield Candidate(builders=tuple(chance.choice(pair) for _ in self._groups))
 
-    def expand(self, ranking: Ranking) -> None:
-        """Predict the neighbours of the best candidates until they are the best of all."""
+    def expand(self, ranking: Ranking) -> bool:
+        """Predict the neighbours of the best candidates until they are the best of all.
+
+        Returns:
+            False if the search reached its limits before.
+        """
         while not self.is_at_limit:
             fastest = min(self.plans, key=lambda plan: plan.seconds_per_example)
             ordered = sorted(self.plans, key=lambda plan: ranking(plan, fastest))
@@ -243,9 +252,10 @@ class PlanSearch:
             beam = islice((p for p in ordered if p in alike.values()), _BEAM)
             best = next((p.candidate for p in beam if p.candidate not in self._expanded), None)
             if best is None:
-                return
+                return True
             self._expanded.add(best)
             self.try_all(self._neighbours(best))
+        return False
 
     def try_all(self, candidates: Iterator[Candidate]) -> None:
         """Predict candidates with plans that no other one has."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,10 +12,11 @@ from pathlib import Path
 from harness.atomic_files import json_bytes, write_output
 from harness.canonical import JsonValue
 from harness.errors import CaseError, UsageError
-from harness.experiment.references import StrategyRef
+from harness.experiment.model import AS_USUAL
+from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.prediction.goals import RULES, SLACK, Aim, Goal
 from harness.prediction.observations import ProfiledWorkload
-from harness.prediction.plan_search import PredictedPlan, Ranking, SearchLimits, search
+from harness.prediction.plan_search import PlanSearch, PredictedPlan, Ranking, SearchLimits, search
 from harness.prediction.predictions import Question
 from harness.prediction.probe import Probe
 from harness.records.comparison import SEQUENTIAL_CONFIDENCE, RepeatedMean, paired_ratios, repeated_mean
@@ -242,13 +244,21 @@ class Recommendation:
             return f"{best.title}: predicted {RULES[self.goal]}"
         if measured is None:
             return f"{best.title}: predicted {RULES[self.goal]}; no plan could be measured"
+        if best.predicted is self.reference:
+            return f"{best.title}: measured {measured.step_s * 1e3:.3g} ms per step; {self._reference_wins}"
         figures = f"{measured.ratio:.3g}× the examples per second of {self.reference.title}"
         if measured.ratio_interval is not None:
             low, high = measured.ratio_interval
             figures += f" ({low:.3g} to {high:.3g}, n = {measured.n_repeats})"
-            if low <= 1.0 <= high and best.predicted is not self.reference:
+            if low <= 1.0 <= high:
                 figures += ", which is no significant difference"
         return f"{best.title}: measured {figures}"
+
+    @property
+    def _reference_wins(self) -> str:
+        if self.goal is Goal.NETWORK:
+            return "no other plan that is nearly as fast sends less"
+        return "no other plan is significantly faster"
 
     def measured(
         self, cases: Mapping[int, str], reference_case: str, records: Sequence[Record], run_dir: Path
@@ -354,18 +364,23 @@ def recommended(
         )
         for n_workers in numbers_of_workers(goal, aim.workers)
     ]
-    searches = {
-        question.workers: search(
-            workload,
-            question,
-            probe,
-            builders,
-            rankings_of(goal),
-            limits=SearchLimits(seconds=aim.seconds / len(questions)),
-            seed=aim.seed,
-        )
-        for question in questions
-    }
+    searches: dict[int, PlanSearch] = {}
+    notes: list[str] = []
+    for question in questions:
+        try:
+            searches[question.workers] = search(
+                workload,
+                question,
+                probe,
+                builders,
+                rankings_of(goal),
+                limits=SearchLimits(seconds=aim.seconds / len(questions)),
+                seed=aim.seed,
+            )
+        except UsageError as error:
+            if question.workers == aim.workers:
+                raise
+            notes.append(f"no plan for {question.workers} workers: {error.message}")
     predicted = [plan for own in searches.values() for plan in own.plans]
     reference = reference_of(predicted, builders)
     plans = tuple(
@@ -384,25 +399,51 @@ def recommended(
         plans=plans,
         reference=reference,
         n_predictions=len(predicted),
-        is_complete=not any(own.is_at_limit for own in searches.values()),
-        notes=_notes(searches[aim.workers].refused),
+        is_complete=all(own.is_complete for own in searches.values()),
+        notes=(*_notes(searches[aim.workers].refused), *notes),
         run_dir=run.path,
         path=path,
-        later=f"stratbench run {experiment} --workloads {workload.title} "
-        f"--workers {plans[0].predicted.n_workers} --plan {path}",
+        later=_run_command(experiment, workload, run, plans[0].predicted.n_workers, path),
     )
+
+
+def _run_command(
+    experiment: str, workload: ProfiledWorkload, run: StoredRun, n_workers: int, path: Path
+) -> str:
+    """The command that runs a plan with the batch and the computation that were predicted."""
+    reference = WorkloadRef(
+        reference=workload.name, params={**workload.params, "batch_size": workload.batch_size}
+    )
+    computation = workload.computation
+    settings = [
+        *["measure.batch=per-replica"] * _is_batch_per_replica(run),
+        *[f"measure.precision={computation.precision}"] * (computation.precision != AS_USUAL.precision),
+        *["measure.xla=true"] * computation.xla,
+        *["measure.tf32=false"] * (computation.tf32 is False),
+    ]
+    return shlex.join(
+        [
+            *("stratbench", "run", experiment, "--workloads", str(reference), "--workers", str(n_workers)),
+            *(word for setting in settings for word in ("--set", setting)),
+            *("--plan", str(path)),
+        ]
+    )
+
+
+def _is_batch_per_replica(run: StoredRun) -> bool:
+    measure = run.experiment.get("measure")
+    return isinstance(measure, Mapping) and measure.get("batch") == "per-replica"
 
 
 def _batch_of(workload: ProfiledWorkload, run: StoredRun, n_workers: int) -> int:
     """Global batch at a number of workers, by the rule of the run's experiment."""
-    measure = run.experiment.get("measure")
-    rule = measure.get("batch") if isinstance(measure, Mapping) else None
-    return workload.batch_size * (n_workers if rule == "per-replica" else 1)
+    return workload.batch_size * (n_workers if _is_batch_per_replica(run) else 1)
 
 
 def _notes(refused: Iterable[StrategyRef]) -> tuple[str, ...]:
     names = ", ".join(dict.fromkeys(builder.name for builder in refused))
-    note = f"no candidates, because their steps are not predicted: {names}; `stratbench run` measures them"
+    note = f"no candidates: {names}, because their steps are not predicted or have too many tunable values; "
+    note += "`stratbench run` measures them"
     return (note,) if names else ()
 
 
@@ -494,8 +535,8 @@ def _choice(goal: Goal, plans: Sequence[RankedPlan], records_of: Mapping[int, Se
         if usable is None:
             raise CaseError(
                 "no-plan",
-                f"No plan can be recommended. {plans[0].title}: {plans[0].problem}. Remove the cause, or choose "
-                "other --strategies.",
+                f"No plan can be recommended. {plans[0].title}: {plans[0].problem}. Remove the cause, or "
+                "choose other --strategies.",
                 stage="plan",
             )
         return usable

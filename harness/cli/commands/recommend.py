@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,10 @@ from harness.cli.commands.predict import ProbeFile, experiment_of, n_workers, ra
 from harness.cli.output import Answer
 from harness.cli.output_files import output_file
 from harness.cli.process import WorkerOptions, isolate, run_options
-from harness.errors import UsageError
+from harness.errors import StoreError, UsageError
 from harness.prediction.goals import RULES, Aim, Goal
 from harness.requests import RecommendRequest
-from harness.written_values import kebab
+from harness.written_values import kebab, scalar_text
 
 if TYPE_CHECKING:
     from harness.experiment.model import Experiment
@@ -145,7 +145,7 @@ def recommend(
     rate = None if link is None else rate_mbit(link)
     profiled: Experiment | Path
     measuring = exposure = None
-    run_dir, _ = run_folder(source)
+    run_dir, notes = _source_folder(source)
     if run_dir is not None:
         _refuse_for_runs(settings=settings, measure=measure)
         profiled = run_dir
@@ -153,7 +153,7 @@ def recommend(
     else:
         changes = settings or []
         document = _document(source, workload, changes)
-        spec = laid_over(document, settings=changes, surroundings=os.environ)
+        spec = _predictable(laid_over(document, settings=changes, surroundings=os.environ))
         n = max(spec.cluster.workers) if n is None else n
         rate = spec.cluster.link.rate_mbit[0] if link is None else rate
         profiled = profiling(document, settings=changes, surroundings=os.environ)
@@ -186,8 +186,45 @@ def recommend(
     from harness import pipeline
 
     recommendation = pipeline.recommend(request)
+    recommendation = replace(recommendation, notes=(*notes, *recommendation.notes))
     document = {"path": str(recommendation.path), **recommendation.to_document()}
     return Answer(document=document, show=partial(_show, recommendation))
+
+
+def _source_folder(source: str) -> tuple[Path | None, list[str]]:
+    """The run folder that an argument names, None for a workload or an experiment; and notes on its meaning.
+
+    Raises:
+        StoreError: it is a folder without a run, and no experiment or workload.
+    """
+    from workloads.table import WORKLOADS
+
+    try:
+        return run_folder(source)
+    except StoreError:
+        if kebab(source) not in WORKLOADS:
+            raise
+        return None, [f"{source} is the workload; the folder of this name has no run"]
+
+
+def _predictable(spec: Experiment) -> Experiment:
+    """The experiment, if its steps can be predicted and are computed in one way.
+
+    Raises:
+        UsageError: they cannot, or in several.
+    """
+    from harness.prediction.conditions import conditions
+
+    conditions(spec.to_document(), overrides={"matrix": {}, "compare.baseline": None}, of_run=False)
+    for key in ("precision", "xla", "tf32"):
+        values = [scalar_text(value) for value in getattr(spec.measure, key)]
+        if len(values) > 1:
+            raise UsageError(
+                f"must be one for a recommendation, got {', '.join(values)}; choose it with --set "
+                f"measure.{key}={values[0]}",
+                field=f"measure.{key}",
+            )
+    return spec
 
 
 def _refuse_for_runs(*, settings: Sequence[str] | None, measure: bool | None) -> None:

@@ -174,5 +174,8 @@ def test_an_interrupted_recommendation_leaves_no_plan(
         pipeline.recommend(request)
     assert [name for names in files for name in names][:1] == ["plan-1.json"], "the best plan mixes builders"
     assert list(tmp_path.iterdir()) == []
+    elsewhere = spec.model_copy(update={"cluster": spec.cluster.model_copy(update={"workers": (64,)})})
+    (*_, note) = pipeline.recommend(replace(request, measuring=elsewhere)).notes
+    assert note == "nothing was measured: the best plan is for 2 workers, fewer than --workers"
     recommendation = pipeline.recommend(replace(request, measuring=None))
     assert [path.name for path in tmp_path.iterdir()] == [recommendation.path.name]

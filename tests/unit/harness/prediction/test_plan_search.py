@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -21,8 +22,12 @@ from harness.prediction.plan_search import (
     search,
     variable_groups,
 )
-from harness.prediction.predictions import Question
+from harness.prediction.predictions import Question, predict
 from harness.prediction.recommendation import builders_of, rankings_of
+from strategies.errors import StrategyError
+from strategies.params import Params
+from strategies.plan.strategy import Strategy
+from strategies.registry import alternatives
 from strategies.topology import Topology
 from strategies.user_strategies import read_plan
 
@@ -85,12 +90,14 @@ def test_several_builders_are_faster_where_links_and_cores_both_limit() -> None:
 @pytest.mark.parametrize("link_mbit", [None, 100.0, 10_000.0])
 def test_the_best_plan_is_never_slower_than_any_builder(n_workers: int, link_mbit: float | None) -> None:
     result = searched(n_workers, link_mbit)
-    named = [
-        plan for plan in result.plans if plan.candidate.distinct[0] in ALL and not plan.candidate.is_mixed
+    alone = [
+        predict(WORKLOAD, builder, question(n_workers, link_mbit), PROBE)
+        for builder in ALL
+        if builder not in result.refused
     ]
-    assert not result.is_at_limit
-    assert len(named) > 5
-    assert best(result.plans).prediction.step_s <= min(plan.prediction.step_s for plan in named)
+    assert result.is_complete
+    assert len(alone) > 5
+    assert best(result.plans).prediction.step_s <= min(prediction.step_s for prediction in alone)
 
 
 def test_equal_seeds_give_equal_searches() -> None:
@@ -105,6 +112,26 @@ def test_limits_leave_the_builders_as_they_were_named(limits: SearchLimits) -> N
     result = searched(2, None, FEW, limits)
     assert [plan.title for plan in result.plans] == [str(builder) for builder in FEW]
     assert result.is_at_limit
+    assert not result.is_complete
+
+
+def test_a_search_that_ended_by_itself_stays_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = searched.__wrapped__(2, None, FEW[2:3])
+    monkeypatch.setattr("time.monotonic", lambda: math.inf)
+    assert (result.is_at_limit, result.is_complete) == (True, True)
+
+
+def test_a_strategy_with_too_many_tunable_values_is_no_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(strategy: Strategy, fixed: Params) -> tuple[Params, ...]:
+        if strategy.name == "ps":
+            raise StrategyError("tunable values must combine to at most 1000")
+        return alternatives(strategy, fixed)
+
+    monkeypatch.setattr("harness.prediction.plan_search.alternatives", refusing)
+    ps = StrategyRef(name="ps")
+    result = searched.__wrapped__(2, None, (ps, FEW[2]))
+    assert str(result.refused[ps]) == "strategies: tunable values must combine to at most 1000"
+    assert {plan.candidate.builders[0] for plan in result.plans} == {FEW[2]}
 
 
 def test_more_predictions_are_not_made_than_allowed() -> None:

@@ -2,19 +2,25 @@
 
 import json
 import math
+import shlex
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from open_folders import made_record
+from planned_steps import BATCH
 from test_predictions import PROBE, WORKLOAD
 
 from harness.errors import CaseError, UsageError
 from harness.experiment.chosen_strategy import choose
-from harness.experiment.references import StrategyRef, parse_strategy
+from harness.experiment.model import Computation
+from harness.experiment.references import StrategyRef, WorkloadRef, parse_strategy, parse_workload
 from harness.prediction.goals import Aim, Goal
+from harness.prediction.plan_search import search
+from harness.prediction.predictions import Question
 from harness.prediction.recommendation import (
     MOST_PLANS,
     Recommendation,
@@ -85,8 +91,56 @@ def test_the_best_plans_have_different_builders_and_reasons(tmp_path: Path) -> N
     (note,) = answer.notes
     assert "robust-ps, robust-all-reduce, tpu-replicate, tf-mirrored" in note
     assert answer.later == (
-        "stratbench run quickstart --workloads hand-made:units=3 --workers 2 "
+        f"stratbench run quickstart --workloads hand-made:batch_size={BATCH},units=3 --workers 2 "
         "--plan profile/recommended.plan.json"
+    )
+
+
+def test_the_command_for_later_measures_the_step_that_was_predicted(tmp_path: Path) -> None:
+    workload = replace(
+        WORKLOAD, computation=Computation(precision="bfloat16", xla=True, tf32=False), params={"text": "a b"}
+    )
+    run = run_in(tmp_path / "my runs", measure={"batch": "per-replica"})
+    own = aim(strategies="all-reduce:transport=tcp,chunk_size=128")
+    later = recommended(own, workload, PROBE, run, experiment="my own.yaml").later
+    assert later is not None
+    words = shlex.split(later)
+    reference = parse_workload(words[words.index("--workloads") + 1], field="workloads")
+    assert (words[2], words[-1]) == ("my own.yaml", str(run.path / "recommended.plan.json"))
+    assert reference == WorkloadRef(reference="hand-made")
+    assert reference.params == {"text": "a b", "batch_size": BATCH}
+    assert [after for word, after in pairwise(words) if word == "--set"] == [
+        "measure.batch=per-replica",
+        "measure.precision=bfloat16",
+        "measure.xla=true",
+        "measure.tf32=false",
+    ]
+
+
+def test_fewer_workers_without_a_prediction_are_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(workload: Any, question: Question, *others: Any, **more: Any) -> Any:
+        if question.workers == n_refused:
+            raise UsageError("cannot be predicted")
+        return search(workload, question, *others, **more)
+
+    monkeypatch.setattr("harness.prediction.recommendation.search", refusing)
+    own = aim(Goal.CHEAPEST, 4, strategies="all-reduce:transport=tcp,chunk_size=128")
+    n_refused = 2
+    answer = recommended(own, WORKLOAD, PROBE, run_in(tmp_path), experiment="x")
+    assert answer.notes == ("no plan for 2 workers: cannot be predicted",)
+    n_refused = 4
+    with pytest.raises(UsageError, match="cannot be predicted"):
+        recommended(own, WORKLOAD, PROBE, run_in(tmp_path), experiment="x")
+
+
+def test_a_reference_that_wins_is_not_compared_with_itself(tmp_path: Path) -> None:
+    answer = recommendation(tmp_path, strategies="all-reduce:transport=tcp,chunk_size=128")
+    answer = answer.measured({0: REFERENCE}, REFERENCE, records(REFERENCE, 0.011), tmp_path)
+    assert answer.verdict == (
+        "all-reduce:chunk_size=128,transport=tcp: measured 11 ms per step; "
+        "no other plan is significantly faster"
     )
 
 
@@ -107,7 +161,7 @@ def test_network_takes_the_fewest_bytes_within_a_tenth_of_the_fastest(
     assert frugal.step_s <= 1.1 * fastest.step_s
 
 
-def test_cheapest_takes_fewer_workers_that_are_at_most_half_as_fast(tmp_path: Path) -> None:
+def test_cheapest_takes_fewer_workers_that_are_at_least_half_as_fast(tmp_path: Path) -> None:
     fastest = recommendation(tmp_path, Goal.FASTEST, 16, None)
     cheapest = recommendation(tmp_path, Goal.CHEAPEST, 16, None)
     assert cheapest.best.predicted.n_workers < 16

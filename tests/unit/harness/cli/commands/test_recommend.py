@@ -103,6 +103,39 @@ def test_a_run_folder_is_enough(
     assert refusal == "stratbench: measure: is for a workload or an experiment, got a run folder; name one\n"
 
 
+@pytest.mark.parametrize(
+    ("setting", "field"),
+    [
+        ("cluster.replicas_per_worker=2", "cluster.replicas_per_worker: must be 1"),
+        ("cluster.cores_per_worker=[1,2]", "cluster.cores_per_worker: must be one number"),
+        ("measure.precision=[float32,bfloat16]", "measure.precision: must be one"),
+        ("measure.xla=[false,true]", "measure.xla: must be one for a recommendation, got false, true"),
+    ],
+)
+def test_conditions_that_cannot_be_predicted_are_refused_before_profiling(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline, setting: str, field: str
+) -> None:
+    status, captured = call(capsys, "recommend", "wide-mlp", "--no-measure", "--set", setting)
+    assert status == 2
+    assert field in captured.err
+    assert pipeline.asked == []
+
+
+def test_a_workload_is_meant_beside_a_folder_of_its_name_without_a_run(
+    capsys: pytest.CaptureFixture[str],
+    pipeline: Pipeline,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("wide-mlp", "something"):
+        (tmp_path / name).mkdir()
+    status, captured = call(capsys, "recommend", "wide-mlp")
+    assert (status, len(pipeline.asked)) == (0, 1)
+    assert "note: wide-mlp is the workload; the folder of this name has no run\n" in captured.out
+    assert call(capsys, "recommend", "something")[0] != 0
+
+
 def test_it_shows_plans_reasons_and_the_verdict(
     capsys: pytest.CaptureFixture[str], pipeline: Pipeline
 ) -> None:
