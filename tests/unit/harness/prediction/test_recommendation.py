@@ -107,8 +107,7 @@ def test_the_command_for_later_measures_the_step_that_was_predicted(tmp_path: Pa
     words = shlex.split(later)
     reference = parse_workload(words[words.index("--workloads") + 1], field="workloads")
     assert (words[2], words[-1]) == ("my own.yaml", str(run.path / "recommended.plan.json"))
-    assert reference == WorkloadRef(reference="hand-made")
-    assert reference.params == {"text": "a b", "batch_size": BATCH}
+    assert reference == WorkloadRef(reference="hand-made", params={"text": "a b", "batch_size": BATCH})
     assert [after for word, after in pairwise(words) if word == "--set"] == [
         "measure.batch=per-replica",
         "measure.precision=bfloat16",
