@@ -40,8 +40,15 @@ def measured_case_predictions(
 
 
 def is_predicted(record: Record) -> bool:
-    """True for a usable case of several workers that exchange something, with one replica each."""
-    return is_usable(record) and record.strategy != CONTROL and record.workers > 1 and record.replicas == 1
+    """True for a usable case of several workers that exchange something, one replica each, and equal links."""
+    links = () if record.link is None else record.link.workers or ()
+    return (
+        is_usable(record)
+        and record.strategy != CONTROL
+        and record.workers > 1
+        and record.replicas == 1
+        and len({link.requested_mbit for link in links}) <= 1
+    )
 
 
 def question_of(record: Record) -> Question:

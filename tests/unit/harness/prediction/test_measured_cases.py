@@ -28,6 +28,7 @@ CASES = [
     Case(**SHAPE, strategy="all-reduce"),
     Case(**SHAPE, strategy="ps"),
     Case(**SHAPE, strategy="tf-multi-worker-mirrored"),
+    Case(**SHAPE, strategy="ps", link_mbit=(100.0, 1000.0)),
     Case(**SHAPE, strategy="fully-sharded", faults=("worker 1: slow",)),
 ]
 
