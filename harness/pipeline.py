@@ -1,6 +1,7 @@
 """Stages of each command, in order: no stage knows later ones or calls back into earlier ones."""
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,8 @@ from harness.errors import (
     first_line,
     is_disk_full,
 )
-from harness.experiment.cases import Case, expand
+from harness.experiment.cases import CONTROL, Case, expand
+from harness.experiment.load import laid_over
 from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot, schedule
 from harness.host_facts import environment
@@ -50,10 +52,11 @@ from harness.prediction.recommendation import (
 from harness.prediction.slices import slice_cost
 from harness.prediction.timelines import timelines
 from harness.provision.failures import USER_ERROR
-from harness.records.predictions import PROBES, stored_predictions, write_predictions
+from harness.records.predictions import PROBES, drop_predictions, stored_predictions, write_predictions
 from harness.records.record import Record
 from harness.records.results_file import DAMAGED
-from harness.records.run_folder import RunFolder, done_in, open_run, records_in
+from harness.records.run_documents import EXPERIMENT
+from harness.records.run_folder import RunFolder, done_in, lock_folder, open_run, records_in
 from harness.records.stored_run import StoredRun, load_run
 from harness.requests import (
     Dtype,
@@ -83,13 +86,17 @@ if TYPE_CHECKING:
     from harness.measure.prometheus import Exporter
 
 
+_LEFT = ("time-budget", "fail-fast")
+"""Types of errors of repeats that are left to a resumed run."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
     """A report, and its results for a terminal.
 
     Attributes:
         path: None if it could not be written; `problem` has the reason.
-        unpredicted: reason why cases could not be predicted; empty if there is none.
+        unpredicted: reasons why cases could not be predicted; empty if there are none.
     """
 
     path: Path | None
@@ -326,18 +333,57 @@ def predict_measured(run_dir: Path) -> str:
     """Predict the measured cases of a run that have no stored prediction, and store them beside its results.
 
     Returns:
-        The reason why none could be predicted; empty if there is none.
+        The reasons why cases could not be predicted; empty if there are none.
     """
     try:
         stored = load_run(run_dir)
-        predictions = measured_case_predictions(stored, _probe_file)
+        predictions, reasons = measured_case_predictions(stored, _probe_file)
         if predictions:
             documents = [prediction.to_document() for prediction in predictions.values()]
             own = dict(zip(predictions, stored_predictions(documents), strict=True))
             write_predictions(run_dir, {**stored.predictions, **own})
     except Exception as error:  # noqa: BLE001  a run's results are worth more than their predictions
-        return error.message if isinstance(error, HarnessError) else first_line(str(error))
-    return ""
+        return _reason(error)
+    return "; ".join(reasons)
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, HarnessError) else first_line(str(error), type(error).__name__)
+
+
+def predict_ended(run_dir: Path) -> str:
+    """Predict the measured cases of a run that has ended with all its repeats, see `predict_measured`.
+
+    Returns:
+        The reasons why cases could not be predicted; empty if there are none.
+    """
+    try:
+        lock = lock_folder(run_dir)
+    except HarnessError as error:
+        return str(error)
+    try:
+        stored = load_run(run_dir)
+        spec = laid_over(stored.experiment, runs=False)
+        slots = {(case.id, repeat) for case in expand(spec) for repeat in range(spec.measure.repeats)}
+        if not slots <= _recorded(stored.records):
+            return (
+                "repeats are missing; run them by "
+                f"`stratbench run {run_dir / EXPERIMENT} --out {run_dir} --resume`"
+            )
+        return predict_measured(run_dir)
+    except Exception as error:  # noqa: BLE001  a report is worth more than its predictions
+        return _reason(error)
+    finally:
+        os.close(lock)
+
+
+def _recorded(records: Sequence[Record]) -> set[tuple[str, int]]:
+    """Case and number of each repeat that was not left to a resumed run."""
+    return {
+        (record.case, record.repeat)
+        for record in records
+        if record.error is None or record.error.type not in _LEFT
+    }
 
 
 def _probe_file(identity: Identity) -> Path:
@@ -530,6 +576,10 @@ def _carry_out(
     outdated = _outdated(folder.records, cases)
     with run_folder_errors(folder.path):
         folder.forget(outdated)
+        if outdated:
+            # Predictions of all cases depend on the profiles of the controls.
+            depend = cases if any(record.strategy == CONTROL for record in outdated) else ()
+            drop_predictions(folder.path, {record.case for record in outdated} | {case.id for case in depend})
     changed = changed_files(outdated, cases)
     left = [slot for slot in slots if (slot.case.id, slot.repeat) not in folder.done]
     progress = Progress(
@@ -553,7 +603,7 @@ def _carry_out(
     except BaseException as error:
         # An interrupted run also gets a report; but the interruption is the error to raise.
         with contextlib.suppress(Exception):
-            _write_report(folder)
+            _write_report(folder, is_complete=False)
         if isinstance(error, KeyboardInterrupt):
             way_out = (
                 f"interrupted; results so far are kept, repeat the command with --out {folder.path} --resume"
@@ -562,7 +612,8 @@ def _carry_out(
         raise
     progress.stage("report", str(folder.path))
     try:
-        return _write_report(folder)
+        slots_of_run = {(slot.case.id, slot.repeat) for slot in slots}
+        return _write_report(folder, is_complete=slots_of_run <= _recorded(folder.records))
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted; results are kept, write the report by `stratbench report {folder.path}`"
@@ -593,12 +644,13 @@ def _exporter(metrics: socket | None, experiment: str, progress: Progress) -> "I
         yield exporter
 
 
-def _write_report(folder: RunFolder) -> Written | None:
+def _write_report(folder: RunFolder, *, is_complete: bool) -> Written | None:
+    """Write the report of a run, with predictions if no repeat is missing, whose profiles they need."""
     if not folder.records:
         return None
     import reports
 
-    unpredicted = predict_measured(folder.path)
+    unpredicted = predict_measured(folder.path) if is_complete else ""
     report = reports.report_of(folder.path)
     try:
         with run_folder_errors(folder.path, way_out=f"write it by `stratbench report {folder.path}`"):

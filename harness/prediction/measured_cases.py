@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from harness.errors import UsageError
 from harness.experiment.cases import CONTROL
+from harness.experiment.load import laid_over
+from harness.prediction.conditions import probe_command
 from harness.prediction.observations import is_usable, profiled_workloads, strategy_of, workload_of
 from harness.prediction.predictions import Prediction, Question, predict
-from harness.prediction.probe import Identity, machine_of, read_probe
+from harness.prediction.probe import Identity, Probe, machine_of, read_probe
 from harness.records.record import Record
 from harness.records.stored_run import StoredRun
 from strategies.errors import StrategyError
@@ -18,29 +20,33 @@ from strategies.errors import StrategyError
 
 def measured_case_predictions(
     run: StoredRun, probe_file: Callable[[Identity], Path]
-) -> Mapping[str, Prediction]:
+) -> tuple[Mapping[str, Prediction], Sequence[str]]:
     """Predict each measured case with exchanges that has no stored prediction.
 
     Args:
         probe_file: function that returns the path of a machine's stored probe.
     Returns:
-        Case → prediction, without cases that cannot be predicted.
-    Raises:
-        UsageError: there is no profile or no probe.
+        Case → prediction, without cases that cannot be predicted; and a reason for each kind of machine
+        that has no profile or no probe.
     """
     by_machine: dict[Identity, list[Record]] = {}
     for record in run.records:
         by_machine.setdefault(machine_of(record), []).append(record)
     predictions: dict[str, Prediction] = {}
+    reasons: list[str] = []
     for machine, records in by_machine.items():
         cases = {r.case: r for r in records if is_predicted(r) and r.case not in run.predictions}
         if cases:
-            predictions |= _predict(replace(run, records=tuple(records)), cases, probe_file(machine))
-    return predictions
+            try:
+                probe = _probe(run, machine, probe_file(machine))
+                predictions |= _predict(replace(run, records=tuple(records)), cases, probe)
+            except UsageError as error:
+                reasons.append(str(error))
+    return predictions, reasons
 
 
 def is_predicted(record: Record) -> bool:
-    """True for a usable case of several workers that exchange something, one replica each, and equal links."""
+    """True for a usable case of several workers that exchange something, one replica each, equal links."""
     links = () if record.link is None else record.link.workers or ()
     return (
         is_usable(record)
@@ -61,10 +67,20 @@ def question_of(record: Record) -> Question:
     )
 
 
-def _predict(run: StoredRun, cases: Mapping[str, Record], probe_file: Path) -> dict[str, Prediction]:
-    if not probe_file.exists():
-        raise UsageError("this machine has no probe; `stratbench probe` makes one, once", field="probe")
-    probe = read_probe(probe_file)
+def _probe(run: StoredRun, machine: Identity, path: Path) -> Probe:
+    if path.exists():
+        return read_probe(path)
+    values = {"provider": machine.provider, "device": machine.device, "cores_per_worker": int(machine.cores)}
+    overrides = {f"cluster.{key}": value for key, value in values.items()}
+    command = probe_command(laid_over(run.experiment, overrides=overrides, runs=False))
+    raise UsageError(
+        f"must be in {path.parent} for {machine.provider} workers with {machine.device} and "
+        f"cores_per_worker={machine.cores:g}, got none; make one by `{command}`",
+        field="probe",
+    )
+
+
+def _predict(run: StoredRun, cases: Mapping[str, Record], probe: Probe) -> dict[str, Prediction]:
     workloads = profiled_workloads(run)
     predictions = {}
     for case, record in cases.items():

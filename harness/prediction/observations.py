@@ -54,10 +54,8 @@ class ProfiledWorkload:
 
     @property
     def title(self) -> str:
-        params = ",".join(f"{key}={value}" for key, value in self.params.items())
-        return " ".join(
-            filter(None, (f"{self.name}:{params}" if params else self.name, str(self.computation)))
-        )
+        workload = WorkloadRef(reference=self.name, params=self.params)
+        return " ".join(filter(None, (str(workload), str(self.computation))))
 
     def is_of(self, workload: WorkloadRef) -> bool:
         """True if it is the step of a workload, whatever its batch size."""
@@ -186,7 +184,7 @@ def _combined(profiles: Sequence[tuple[Record, StoredProfile]]) -> ProfiledWorkl
 
 
 def observations(run: StoredRun, workloads: Sequence[ProfiledWorkload]) -> Iterator[Observation]:
-    """Measured steps of all strategies with exchanges that have a plan and a profile."""
+    """Measured steps with exchanges that have a plan and a profile, and are simulated."""
     for record in run.records:
         workload = None if record.strategy == CONTROL else workload_of(record, workloads)
         if workload is None or not is_usable(record):
@@ -201,7 +199,7 @@ def observations(run: StoredRun, workloads: Sequence[ProfiledWorkload]) -> Itera
         if chosen is None or topology.n_replicas == 1:
             continue
         planned = planned_step(workload, chosen, topology)
-        if not planned.flows or record.cpu_s_per_step is None:
+        if not_simulated(planned) or not planned.flows or record.cpu_s_per_step is None:
             continue
         examples = topology.kinds().examples[0]
         rate = None if record.link is None else record.link.measured_mbit
@@ -233,6 +231,16 @@ def planned_step(workload: ProfiledWorkload, chosen: Chosen, topology: Topology)
         flows=exchanges(plan, workload.step),
         profiles={sum(shape): workload.profile(sum(shape)) for shape in shapes},
     )
+
+
+def not_simulated(planned: PlannedStep) -> str | None:
+    """Work or order of updates of a plan that the simulation does not know; None if it knows all."""
+    execution = planned.plan.execution
+    if planned.plan.aggregation is not None:
+        return "a rule of robust aggregation"
+    if not execution.waits_for_all and planned.flows:
+        return "updates that do not wait for all workers"
+    return "micro-batches" if execution.micro_batches > 1 else None
 
 
 def family(flows: Sequence[Flow]) -> str:

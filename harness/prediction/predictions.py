@@ -18,6 +18,7 @@ from harness.prediction.observations import (
     BYTES_PER_MBIT,
     ProfiledWorkload,
     family,
+    not_simulated,
     planned_step,
     replica_device,
 )
@@ -31,7 +32,7 @@ from harness.prediction.step_model import (
     link_out,
     simulate_step,
 )
-from harness.records.predictions import Limit, PredictedTimeline
+from harness.records.predictions import Limit, PredictedTimeline, fastest_by_workers
 from strategies.errors import StrategyError
 from strategies.plan.faults import Fault
 from strategies.topology import Topology
@@ -131,6 +132,8 @@ class Prediction:
             "cost_per_million_examples": self.cost_per_million_examples,
             "cores_per_worker": question.cores,
             "faults": [dict(fault.document()) for fault in question.faults],
+            "fault_texts": [f"worker {fault.worker}: {fault}" for fault in question.faults],
+            "is_single": self.is_single,
         }
 
 
@@ -149,27 +152,19 @@ def predict_cases(
     """
     predictions: list[Prediction] = []
     errors: dict[str, UsageError] = {}
-    price = spec.price_per_hour(spec.cluster.device[0])
     cores = float(spec.cluster.cores_per_worker[0])
-    for ref, strategy in itertools.product(spec.workloads, spec.strategies):
-        is_single = choose(strategy).strategy.single
-        # Faults of workers that wait for nobody have no effect, as in runs.
-        scenarios = (NO_FAULTS,) if is_single or strategy.name == CONTROL else spec.scenarios
-        counts, rates = ((1,), (None,)) if is_single else (spec.cluster.workers, spec.cluster.link.rate_mbit)
-        for n_workers, rate, scenario in itertools.product(counts, rates, scenarios):
-            try:
-                for workload in _profiled(ref, workloads):
-                    question = Question(
-                        workers=n_workers,
-                        batch_size=_global_batch(ref, workload, spec, n_workers),
-                        link_mbit=rate,
-                        cores=cores,
-                        faults=scenario.faults,
-                        price_per_hour=price,
-                    )
+    for ref in spec.workloads:
+        try:
+            profiled = _profiled(ref, workloads)
+        except UsageError as error:
+            errors.setdefault(str(error), error)
+            continue
+        for strategy, workload in itertools.product(spec.strategies, profiled):
+            for question in _questions(ref, strategy, workload, spec):
+                try:
                     predictions.append(predict(workload, strategy, question, probe))
-            except UsageError as error:
-                errors.setdefault(f"{strategy}: {error.message}", error)
+                except UsageError as error:
+                    errors.setdefault(f"{strategy}: {error.message}", error)
     if not predictions:
         raise next(iter(errors.values()))
     notes = list(errors)
@@ -179,6 +174,24 @@ def predict_cases(
             f"{probe.identity.cores:g}: several threads are not simulated yet, only exchanges use the cores"
         )
     return predictions, notes
+
+
+def _questions(
+    ref: WorkloadRef, strategy: StrategyRef, workload: ProfiledWorkload, spec: Experiment
+) -> Iterator[Question]:
+    is_single = choose(strategy).strategy.single
+    # Faults of workers that wait for nobody have no effect, as in runs.
+    scenarios = (NO_FAULTS,) if is_single or strategy.name == CONTROL else spec.scenarios
+    counts, rates = ((1,), (None,)) if is_single else (spec.cluster.workers, spec.cluster.link.rate_mbit)
+    for n_workers, rate, scenario in itertools.product(counts, rates, scenarios):
+        yield Question(
+            workers=n_workers,
+            batch_size=_global_batch(ref, workload, spec, n_workers),
+            link_mbit=rate,
+            cores=float(spec.cluster.cores_per_worker[0]),
+            faults=scenario.faults,
+            price_per_hour=spec.price_per_hour(spec.cluster.device[0]),
+        )
 
 
 def predict(
@@ -279,7 +292,7 @@ def predict_planned(
         payload_bytes=plan.payload_bytes_per_step,
         busiest_bytes=0 if busiest is None else busiest.busiest_bytes,
         memory_bytes=plan.worker_bytes + max(plan.server_bytes, default=0),
-        limited_by=_limit(planned, step, slow_s, step_s),
+        limited_by=_limit(planned, step, slow_s, step_s, _cores(question, probe)),
         extrapolated=(
             *(name for name, is_beyond in beyond.items() if is_beyond),
             *probe.beyond(planned.flows, question.workers),
@@ -346,14 +359,7 @@ def _require_simulated(planned: PlannedStep) -> None:
     Raises:
         UsageError: the plan has a rule, micro-batches, or updates that do not wait for all workers.
     """
-    execution = planned.plan.execution
-    reason = None
-    if planned.plan.aggregation is not None:
-        reason = "a rule of robust aggregation"
-    elif not execution.waits_for_all and planned.flows:
-        reason = "updates that do not wait for all workers"
-    elif execution.micro_batches > 1:
-        reason = "micro-batches"
+    reason = not_simulated(planned)
     if reason is not None:
         raise UsageError(
             f"must be one whose steps are simulated, got {planned.plan.strategy} with {reason}; "
@@ -362,7 +368,7 @@ def _require_simulated(planned: PlannedStep) -> None:
         )
 
 
-def _limit(planned: PlannedStep, step: SimulatedStep, slow_s: float, step_s: float) -> Limit:
+def _limit(planned: PlannedStep, step: SimulatedStep, slow_s: float, step_s: float, cores: float) -> Limit:
     """Cause of most of a step's duration.
 
     Args:
@@ -373,8 +379,9 @@ def _limit(planned: PlannedStep, step: SimulatedStep, slow_s: float, step_s: flo
     computing_s = max(profile.step_s for profile in planned.profiles.values())
 
     def exchanging_s(*, servers: bool) -> float:
-        numbers = [n for n, tasks in step.members.items() if bool(served & set(tasks)) is servers]
-        return max((busy_s.get(core(n), 0.0) - computing_s for n in numbers), default=0.0)
+        numbers = [n for n, tasks in step.members.items() if (tasks[0] in served) is servers]
+        # All cores share their busy time; computation is one thread's.
+        return max((cores * busy_s.get(core(n), 0.0) - computing_s for n in numbers), default=0.0)
 
     seconds: dict[Limit, float] = {
         "computing": computing_s + slow_s,
@@ -411,18 +418,16 @@ class Predicted:
         A step of `single`, on one worker, is compared with those of every number of workers.
         """
         candidates = [p for p in self.predictions if p.strategy.name != CONTROL]
-        single = [p for p in candidates if p.is_single]
-        parallel = sorted((p for p in candidates if not p.is_single), key=lambda p: p.question.workers)
         groups: dict[tuple[str, float | None, tuple[Fault, ...]], list[Prediction]] = {}
-        for p in parallel:
-            groups.setdefault((p.workload, p.question.link_mbit, p.question.faults), []).append(p)
+        for p in candidates:
+            if not p.is_single:
+                groups.setdefault((p.workload, p.question.link_mbit, p.question.faults), []).append(p)
         for (workload, rate, faults), rivals in groups.items():
-            fastest: list[tuple[int, StrategyRef]] = []
-            for n_workers, equals in itertools.groupby(rivals, key=lambda p: p.question.workers):
-                alone = (p for p in single if p.workload == workload)
-                best = max((*equals, *alone), key=lambda p: p.examples_per_s)
-                if not fastest or fastest[-1][1] != best.strategy:
-                    fastest.append((n_workers, best.strategy))
+            alone = [p for p in candidates if p.is_single and p.workload == workload]
+            fastest = fastest_by_workers(
+                (None if p.is_single else p.question.workers, str(p.strategy), p.examples_per_s)
+                for p in (*rivals, *alone)
+            )
             steps = ", then ".join(f"{strategy} from {n_workers} workers" for n_workers, strategy in fastest)
             yield f"fastest, {workload} {surroundings_text(rate, faults)}: {steps}"
 

@@ -32,9 +32,11 @@ def timelines(
     predictions: Sequence[Prediction],
     probe: Probe,
 ) -> Iterator[PredictedTimeline]:
-    """Simulate the cases that a run measured; without any, the fastest case of the fewest workers."""
+    """Simulate the measured cases of predicted strategies; without any, the fastest of the fewest workers."""
+    names = {p.strategy.name for p in predictions}
+    measured = [r for r in run.records if is_predicted(r) and r.strategy in names]
     for workload in workloads:
-        own = {r.case: r for r in run.records if is_predicted(r) and workload_of(r, workloads) is workload}
+        own = {r.case: r for r in measured if workload_of(r, workloads) is workload}
         of_run = 0
         for case, record in list(own.items())[:_MOST]:
             try:

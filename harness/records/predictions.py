@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Limit = Literal["computing", "link", "server", "exchanges", "latency"]
 SCHEMA = 1
+_WAY_OUT = f"remove {PREDICTIONS}"
 PROBES = Path("runs") / "probes"
 """Folder of the probes of this machine, within the current folder."""
 
@@ -44,6 +45,9 @@ class StoredPrediction:
         label: strategy with the parameters that differ from its defaults.
         extrapolated: quantities beyond those that were measured.
         efficiency: part of the step that it would take without exchanges; None if it is not stored.
+        is_single: True if the strategy always runs one worker.
+        fault_texts: faults as records name them.
+        cores_per_worker: None for those of the probe.
     """
 
     workload: str
@@ -62,6 +66,14 @@ class StoredPrediction:
     label: str = ""
     extrapolated: tuple[str, ...] = ()
     efficiency: float | None = None
+    is_single: bool = False
+    fault_texts: tuple[str, ...] = ()
+    cores_per_worker: float | None = None
+
+    @property
+    def competes(self) -> bool:
+        """False for a control, which exchanges nothing."""
+        return self.is_single or self.payload_bytes_per_step > 0
 
 
 Kind = Literal["computing", "exchange", "transfer"]
@@ -100,6 +112,22 @@ class PredictedTimeline:
     spans: tuple[PredictedSpan, ...]
 
 
+def fastest_by_workers(rates: Iterable[tuple[int | None, str, float]]) -> list[tuple[int, str]]:
+    """Fastest strategies by number of workers: the number from which each of them is the fastest.
+
+    Args:
+        rates: number of workers, or None for one step beside all numbers; strategy; examples per second.
+    """
+    cases = list(rates)
+    fastest: list[tuple[int, str]] = []
+    for n_workers in sorted({n for n, _, _ in cases if n is not None}):
+        rivals = (case for case in cases if case[0] in (n_workers, None))
+        _, strategy, _ = max(rivals, key=lambda case: case[2])
+        if not fastest or fastest[-1][1] != strategy:
+            fastest.append((n_workers, strategy))
+    return fastest
+
+
 def read_predictions(folder: Path) -> dict[str, StoredPrediction]:
     """Predictions of a run's cases, by case; empty if none are stored.
 
@@ -122,6 +150,22 @@ def write_predictions(folder: Path, cases: Mapping[str, StoredPrediction]) -> No
     write_json(folder / PREDICTIONS, with_checksum(document))
 
 
+def drop_predictions(folder: Path, cases: Collection[str]) -> None:
+    """Remove stored predictions of a run's cases, and all of them if the file is damaged.
+
+    Raises:
+        OSError: the file cannot be changed.
+    """
+    try:
+        others = {case: own for case, own in read_predictions(folder).items() if case not in cases}
+    except StoreError:
+        others = {}
+    if others:
+        write_predictions(folder, others)
+    else:
+        (folder / PREDICTIONS).unlink(missing_ok=True)
+
+
 def stored_predictions(documents: Iterable[JsonValue]) -> list[StoredPrediction]:
     """Predictions of their JSON.
 
@@ -138,11 +182,12 @@ def stored_predictions(documents: Iterable[JsonValue]) -> list[StoredPrediction]
             first = error.errors(include_url=False)[0]
             place = ".".join(map(str, first["loc"]))
             raise StoreError(
-                f"a prediction must be as stratbench wrote it, got {place} {first['input']!r:.80}"
+                f"a prediction must be as stratbench wrote it, got {place} {first['input']!r:.80}; {_WAY_OUT}"
             ) from None
         if not 0.0 < prediction.interval.low <= prediction.step_s <= prediction.interval.high:
             raise StoreError(
-                f"a predicted step must lie above 0 and in its interval, got {prediction.step_s:g} s"
+                f"a predicted step must lie above 0 and in its interval, got {prediction.step_s:g} s; "
+                f"{_WAY_OUT}"
             )
         predictions.append(prediction)
     return predictions

@@ -15,7 +15,7 @@ from harness.cli.output import Answer, answer_in_lines
 from harness.cli.output_files import is_stdout, naming, output_file
 from harness.errors import EXIT_CASE, EXIT_OK, UsageError
 from harness.records.predictions import PROBES
-from harness.records.run_documents import PREDICTIONS, REPORT
+from harness.records.run_documents import PREDICTIONS, REPORT, RUN_FILE
 
 EXAMPLE = "stratbench report runs/quickstart-20260101t120000z-0badcafe --format html --open"
 
@@ -91,12 +91,17 @@ def report(
 
 def _predict_missing(run_dirs: list[Path]) -> None:
     """Predict the cases of runs without predictions, if there are probes that could be of their machines."""
-    missing = [run_dir for run_dir in run_dirs if not (run_dir / PREDICTIONS).exists()]
+    missing = [
+        run_dir
+        for run_dir in run_dirs
+        if (run_dir / RUN_FILE).is_file() and not (run_dir / PREDICTIONS).exists()
+    ]
     if missing and PROBES.is_dir():
         from harness import pipeline
 
         for run_dir in missing:
-            pipeline.predict_measured(run_dir)
+            if unpredicted := pipeline.predict_ended(run_dir):
+                output.warn(f"{run_dir}: no predictions: {unpredicted}")
 
 
 def _rendered(

@@ -15,6 +15,7 @@ from harness.cli.commands.run import planned_table
 from harness.errors import Interrupted, UsageError
 from harness.experiment.cases import expand
 from harness.experiment.load import resolve
+from harness.experiment.schedule import Slot
 from harness.pipeline import RunOutcome
 from harness.records.outcome import Failure
 from harness.records.run_documents import read_environment, read_experiment, read_head
@@ -93,7 +94,7 @@ def test_nothing_to_resume_is_noted(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_an_interrupt_during_the_report_names_the_command_that_writes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pipeline, "_write_report", interrupted)
@@ -103,6 +104,42 @@ def test_an_interrupt_during_the_report_names_the_command_that_writes_it(
         pytest.raises(Interrupted, match=f"results are kept, .* `stratbench report {tmp_path}`"),
     ):
         pipeline._carry_out([], expand(spec), spec, RunOptions(), folder, None)
+
+
+@pytest.mark.parametrize(("strategy", "dropped"), [("ps", {"ps"}), ("none", {"none", "ps", "all-reduce"})])
+def test_predictions_of_outdated_cases_are_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, dropped: set[str]
+) -> None:
+    spec = resolve({"name": "x", **STEPS, "strategies": ["none", "ps", "all-reduce"]})
+    cases = expand(spec)
+    by_case = {case.id: case.strategy.name for case in cases}
+    outdated = [made_record(case, strategy=name) for case, name in by_case.items() if name == strategy]
+    monkeypatch.setattr(pipeline, "_outdated", lambda *_: tuple(outdated))
+    calls: list[set[str]] = []
+    monkeypatch.setattr(pipeline, "drop_predictions", lambda _, own: calls.append({by_case[c] for c in own}))
+    with open_run(tmp_path, experiment=spec.to_document(), environment={}) as folder:
+        for record in outdated:
+            folder.append(record)
+        pipeline._carry_out([], cases, spec, RunOptions(), folder, None)
+    assert calls == [dropped]
+
+
+def test_only_a_run_with_all_repeats_is_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cases of a resumed run that have a prediction would keep it, made from fewer profiles."""
+    paths: list[Path] = []
+    monkeypatch.setattr(pipeline, "predict_measured", lambda path: paths.append(path) or "")
+    monkeypatch.setattr(pipeline, "run_slots", lambda *_: None)
+    spec = resolve({"name": "x", **STEPS})
+    cases = expand(spec)
+    slots = [Slot(order=0, block=0, repeat=0, case=case) for case in cases[:1]]
+    late = made_record(cases[0].id, error=Failure(type="time-budget", message="m", stage="run"))
+    with open_run(tmp_path, experiment=spec.to_document(), environment={}) as folder:
+        folder.append(replace(late, status="skipped"))
+        pipeline._carry_out(slots, cases, spec, RunOptions(), folder, None)
+        assert paths == []
+        folder.append(made_record(cases[0].id))
+        pipeline._carry_out(slots, cases, spec, RunOptions(), folder, None)
+        assert paths == [tmp_path]
 
 
 def test_rivals_that_need_one_worker_are_skipped_on_two_with_the_reason() -> None:
@@ -132,7 +169,7 @@ def test_a_report_that_cannot_be_written_costs_a_line_and_not_the_table(
         resume=True,
     ) as folder:
         monkeypatch.setattr(RunFolder, "write_report", refused)
-        outcome = pipeline.outcome_of(folder, pipeline._write_report(folder))
+        outcome = pipeline.outcome_of(folder, pipeline._write_report(folder, is_complete=True))
     assert outcome.report is not None
     assert outcome.report.text
     assert outcome.exit_status == status

@@ -4,20 +4,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from open_folders import made_record
 from planned_steps import BATCH, STEP, profile
 from synthetic_run import NONE, SINGLE, Case, write_run
 from test_predictions import PROBE
 
 from harness import pipeline
-from harness.errors import UsageError
+from harness.experiment.cases import expand
 from harness.experiment.chosen_strategy import choose
+from harness.experiment.load import resolve
 from harness.prediction import measured_cases
 from harness.prediction.measured_cases import measured_case_predictions
 from harness.prediction.observations import profiled_workloads
 from harness.prediction.predictions import planned_for, simulated
+from harness.prediction.probe import Identity
 from harness.prediction.profile import StoredProfile
 from harness.prediction.timelines import timelines
 from harness.records.run_documents import PREDICTIONS, PROFILE
+from harness.records.run_folder import open_run
 from harness.records.stored_run import StoredRun, load_run
 
 SHAPE = {"workload": "w", "batch_size": BATCH, "p50_s": 0.02, "cpu_s": 0.02}
@@ -61,7 +65,8 @@ def probe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_case_with_exchanges_and_a_plan_is_predicted(run: StoredRun, probe_file: Path) -> None:
-    predictions = measured_case_predictions(run, lambda _: probe_file)
+    predictions, reasons = measured_case_predictions(run, lambda _: probe_file)
+    assert reasons == []
     strategies = {record.case: record.strategy for record in run.records}
     assert sorted(strategies[case] for case in predictions) == ["all-reduce", "ps"]
     for prediction in predictions.values():
@@ -70,14 +75,30 @@ def test_each_case_with_exchanges_and_a_plan_is_predicted(run: StoredRun, probe_
 
 
 def test_what_is_stored_is_not_predicted_again(run: StoredRun, probe_file: Path) -> None:
-    first = next(iter(measured_case_predictions(run, lambda _: probe_file)))
+    first = next(iter(measured_case_predictions(run, lambda _: probe_file)[0]))
     stored = replace(run, predictions={first: None})
-    assert first not in measured_case_predictions(stored, lambda _: probe_file)
+    assert first not in measured_case_predictions(stored, lambda _: probe_file)[0]
 
 
-def test_without_a_probe_the_way_to_one_is_stated(run: StoredRun, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="this machine has no probe; `stratbench probe` makes one"):
-        measured_case_predictions(run, lambda machine: tmp_path / machine.name)
+def test_a_machine_without_a_probe_leaves_the_predictions_of_others(
+    run: StoredRun, probe_file: Path, tmp_path: Path
+) -> None:
+    on_docker = []
+    for record in run.records:
+        assert record.method is not None
+        method = replace(record.method, cores_per_worker=4)
+        on_docker.append(replace(record, provider="docker", case=f"{record.case}-docker", method=method))
+    both = replace(run, records=(*on_docker, *run.records))
+
+    def path(machine: Identity) -> Path:
+        return probe_file if machine.provider == "local" else tmp_path / "missing.json"
+
+    predictions, (reason,) = measured_case_predictions(both, path)
+    assert predictions == measured_case_predictions(run, path)[0]
+    assert reason == (
+        f"probe: must be in {tmp_path} for docker workers with cpu and cores_per_worker=4, got none; make "
+        "one by `stratbench probe --set cluster.provider=docker --set cluster.cores_per_worker=4`"
+    )
 
 
 def test_a_run_stores_its_predictions_once(
@@ -90,7 +111,8 @@ def test_a_run_stores_its_predictions_once(
     assert pipeline.predict_measured(run.path) == ""
     assert len(load_run(run.path).predictions) == 2
     before = (run.path / PREDICTIONS).read_bytes()
-    PROBE.write(probe_file)
+    doubled = {name: 2 * value for name, value in PROBE.costs.flat().items()}
+    replace(PROBE, costs=PROBE.costs.with_values(doubled)).write(probe_file)
     assert pipeline.predict_measured(run.path) == ""
     assert (run.path / PREDICTIONS).read_bytes() == before
 
@@ -111,19 +133,49 @@ def test_no_error_of_a_prediction_reaches_a_run(tmp_path: Path, monkeypatch: pyt
     assert pipeline.predict_measured(write_run(tmp_path / "run", CASES, n_repeats=1)) == "in a bug"
 
 
+def test_an_error_without_a_text_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(pipeline, "measured_case_predictions", broken)
+    path = write_run(tmp_path / "run", CASES, n_repeats=1)
+    assert pipeline.predict_measured(path) == "AssertionError"
+
+
+def test_a_run_in_use_or_with_missing_repeats_is_not_predicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "predict_measured", lambda _: "predicted")
+    spec = resolve({"name": "x", "workloads": ["digits-mlp"], "strategies": ["none", "ps"]})
+    path = tmp_path / "run"
+    with open_run(path, experiment=spec.to_document(), environment={}) as folder:
+        assert "in use by another run" in pipeline.predict_ended(path)
+        slots = [(case.id, repeat) for case in expand(spec) for repeat in range(spec.measure.repeats)]
+        for slot in slots[1:]:
+            folder.append(made_record(*slot))
+    assert "repeats are missing; run them by `stratbench run" in pipeline.predict_ended(path)
+    with open_run(path, experiment=spec.to_document(), environment={}, resume=True) as folder:
+        folder.append(made_record(*slots[0]))
+    assert pipeline.predict_ended(path) == "predicted"
+
+
 def test_cases_of_the_run_have_timelines(run: StoredRun, probe_file: Path) -> None:
     workloads = profiled_workloads(run)
-    steps = {t.strategy: t for t in timelines(run, workloads, (), PROBE)}
+    predictions = list(measured_case_predictions(run, lambda _: probe_file)[0].values())
+    steps = {t.strategy: t for t in timelines(run, workloads, predictions, PROBE)}
     assert set(steps) == {"all-reduce", "ps"}
+    reduce = [p for p in predictions if p.strategy.name == "all-reduce"]
+    assert [t.strategy for t in timelines(run, workloads, reduce, PROBE)] == ["all-reduce"]
     for step in steps.values():
         assert {span.kind for span in step.spans} == {"computing", "exchange", "transfer"}
         assert all(span.start_s < span.end_s for span in step.spans)
     assert {span.tasks for span in steps["all-reduce"].spans} == {"workers 0\N{EN DASH}1"}
 
 
-def test_a_timeline_is_as_long_as_the_simulated_step(run: StoredRun) -> None:
+def test_a_timeline_is_as_long_as_the_simulated_step(run: StoredRun, probe_file: Path) -> None:
     (workload,) = workloads = profiled_workloads(run)
-    for step in timelines(run, workloads, (), PROBE):
+    predictions = list(measured_case_predictions(run, lambda _: probe_file)[0].values())
+    for step in timelines(run, workloads, predictions, PROBE):
         record = next(record for record in run.records if record.case == step.case)
         question = measured_cases.question_of(record)
         strategy = measured_cases.strategy_of(record)

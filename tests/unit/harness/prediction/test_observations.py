@@ -134,7 +134,8 @@ def test_a_run_is_of_one_machine(tmp_path: Path) -> None:
 
 def test_only_correct_steps_with_exchanges_are_observed(tmp_path: Path) -> None:
     failed = record("ps", status="failed", error=Failure(type="crash", message="It fell.", stage="steps"))
-    run = stored(tmp_path, record(), record("all-reduce", step_s=0.015), failed)
+    late = record("ps", case="late", workers=3, strategy_params={"staleness": 2})
+    run = stored(tmp_path, record(), record("all-reduce", step_s=0.015), failed, late)
     (observed,) = observations(run, profiled_workloads(run))
     assert (observed.family, observed.step_s, observed.cpu_s) == ("tcp", 0.015, (0.012, 0.012))
 

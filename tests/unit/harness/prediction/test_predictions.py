@@ -95,6 +95,17 @@ def test_a_batch_follows_the_experiment(settings: list[str], batches: tuple[int,
 def test_a_workload_without_a_profile_is_refused() -> None:
     with pytest.raises(UsageError, match="must be profiled, got other, and profiles of hand-made:units=3"):
         cases("workloads=[other]")
+    predictions, notes = cases(
+        "workloads=[{name: hand-made, units: 3}, other]", strategies="[all-reduce, ps]"
+    )
+    assert len(predictions) == 4
+    (note,) = notes
+    assert note.startswith("workloads: must be profiled, got other")
+
+
+def test_a_profile_is_titled_as_a_workload_is_written() -> None:
+    workload = replace(WORKLOAD, params={"units": 3, "bias": True})
+    assert workload.title == "hand-made:bias=true,units=3"
 
 
 def test_every_case_of_the_experiment_is_predicted() -> None:
@@ -172,16 +183,17 @@ def test_a_prediction_has_an_interval_and_what_it_is_beyond() -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "n_workers", "link_mbit", "limit"),
+    ("strategy", "n_workers", "link_mbit", "cores", "limit"),
     [
-        ("none", 2, None, "computing"),
-        ("all-reduce", 2, None, "computing"),
-        ("all-reduce", 2, 10.0, "link"),
-        ("ps", 512, None, "server"),
+        ("none", 2, None, None, "computing"),
+        ("all-reduce", 2, None, None, "computing"),
+        ("all-reduce", 2, 10.0, None, "link"),
+        ("ps", 512, None, None, "server"),
+        ("ps", 512, None, 4.0, "server"),
     ],
 )
-def test_what_takes_most_of_a_step_limits_it(strategy, n_workers, link_mbit, limit) -> None:
-    assert predicted(strategy, n_workers, link_mbit).limited_by == limit
+def test_what_takes_most_of_a_step_limits_it(strategy, n_workers, link_mbit, cores, limit) -> None:
+    assert predicted(strategy, n_workers, link_mbit, cores=cores).limited_by == limit
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Predictions beside a run's results: read as written, and refused if they are damaged."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from synthetic_run import SINGLE, Case, write_run
 
 from harness.errors import StoreError
 from harness.records.checksums import with_checksum
-from harness.records.predictions import stored_predictions
+from harness.records.predictions import drop_predictions, stored_predictions
 from harness.records.run_documents import PREDICTIONS, is_of_run
 from harness.records.stored_run import load_run
 
@@ -47,9 +48,9 @@ def test_a_run_without_predictions_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"step_s": -1.0}, "must lie above 0 and in its interval, got -1 s"),
+        ({"step_s": -1.0}, "must lie above 0 and in its interval, got -1 s; remove predictions.json"),
         ({"step_s": 5.0}, "must lie above 0 and in its interval, got 5 s"),
-        ({"limited_by": "<script>"}, "got limited_by '<script>'"),
+        ({"limited_by": "<script>"}, "got limited_by '<script>'; remove predictions.json"),
         ({"workers": None}, "got workers None"),
     ],
 )
@@ -65,6 +66,17 @@ def test_edited_predictions_do_not_match_their_checksum(run_dir: Path) -> None:
     path = run_dir / PREDICTIONS
     path.write_text(path.read_text().replace("0.011", "0.010"))
     assert "checksum" in load_run(run_dir).damaged[0].why
+
+
+def test_dropped_predictions_leave_those_of_other_cases(tmp_path: Path) -> None:
+    run_dir = write_run(tmp_path / "run", [REDUCE, replace(REDUCE, strategy="ps")], n_repeats=1)
+    first, second = load_run(run_dir).predictions
+    drop_predictions(run_dir, {first})
+    assert list(load_run(run_dir).predictions) == [second]
+    changed(run_dir, step_s=-1.0)
+    drop_predictions(run_dir, {first})
+    assert not (run_dir / PREDICTIONS).exists()
+    drop_predictions(run_dir, {first})
 
 
 def test_documents_with_other_fields_are_read(run_dir: Path) -> None:
