@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from synthetic_run import NONE, SCRIPT, SINGLE, Case, write_run
 
@@ -22,7 +23,13 @@ CASES = [
 
 
 def prediction(
-    strategy: str, workers: int, step_s: float, *, link_mbit: float | None = None, sent: float = 1e6
+    strategy: str,
+    workers: int,
+    step_s: float,
+    *,
+    link_mbit: float | None = None,
+    sent: float = 1e6,
+    **others: Any,
 ) -> StoredPrediction:
     """Prediction of one strategy."""
     return StoredPrediction(
@@ -32,7 +39,7 @@ def prediction(
         label=strategy,
         workers=workers,
         replicas=1,
-        batch_size=64,
+        batch_size=others.pop("batch_size", 64),
         link_mbit=link_mbit,
         step_s=step_s,
         interval=PredictedLimits(low=0.8 * step_s, high=1.25 * step_s),
@@ -42,6 +49,7 @@ def prediction(
         limited_by="server",
         extrapolated=("examples per worker",) if workers > 2 else (),
         efficiency=0.5,
+        **others,
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import pairwise
 
-from harness.records.predictions import PredictedTimeline, StoredPrediction
+from harness.records.predictions import PredictedTimeline, StoredPrediction, fastest_by_workers
 from reports.charts.specification import Axis, Bar, Event, Lane, Line, LineChart, TimelineChart
 from reports.quantities import link_rate, plain, seconds
 from reports.repeat_files.traced_steps import TracedSpan
@@ -21,13 +21,18 @@ def predicted_scaling(predictions: Sequence[StoredPrediction], measured: Iterabl
     """Predicted rate by number of workers, and measured rates of the same strategies.
 
     Args:
-        predictions: predictions of one workload and link.
-        measured: comparisons of the same workload and link.
+        predictions: predictions of one workload, link and scenario; and of `single`, on one worker.
+        measured: comparisons under the same conditions.
     """
     ordered = sorted(predictions, key=lambda p: p.workers)
     labels = list(dict.fromkeys(p.label for p in ordered))
-    points = [(row, comparison.workers) for comparison in measured for row in comparison.rows]
-    first = ordered[0]
+    singles = {p.label for p in ordered if p.is_single}
+    points = [
+        (row, 1 if row.strategy in singles else comparison.workers)
+        for comparison in measured
+        for row in comparison.rows
+    ]
+    first = next((p for p in ordered if not p.is_single), ordered[0])
     sizes = sorted({float(p.workers) for p in ordered} | {float(n) for _, n in points})
     return LineChart(
         label=f"Predicted examples per second by number of workers on {first.workload}, "
@@ -77,20 +82,12 @@ def _predicted_line(predictions: Sequence[StoredPrediction], color: int) -> Line
 
 
 def _changes_of_the_fastest(predictions: Sequence[StoredPrediction]) -> Iterator[Event]:
-    """Numbers of workers from which another strategy is the fastest.
-
-    Args:
-        predictions: predictions by number of workers.
-    """
-    before = None
-    for n_workers, of_size in groupby(predictions, key=lambda p: p.workers):
-        competing = [p for p in of_size if p.payload_bytes_per_step > 0]
-        best = min(competing, key=lambda p: p.step_s, default=None)
-        if best is None:
-            continue
-        if before is not None and before != best.label:
-            yield Event(x=float(n_workers), text=f"from {n_workers}: {best.label}", keys=(before, best.label))
-        before = best.label
+    """Numbers of workers from which another strategy is the fastest."""
+    rates = (
+        (None if p.is_single else p.workers, p.label, p.examples_per_s) for p in predictions if p.competes
+    )
+    for (_, before), (n_workers, label) in pairwise(fastest_by_workers(rates)):
+        yield Event(x=float(n_workers), text=f"from {n_workers}: {label}", keys=(before, label))
 
 
 def timeline(predicted: PredictedTimeline, traced: Sequence[TracedSpan]) -> TimelineChart | None:

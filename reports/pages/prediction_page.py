@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from harness.records.conditions import AS_WRITTEN
 from harness.records.predictions import PredictedTimeline, StoredPrediction
 from reports.charts.in_page import PageChart, PageCharts, packed
 from reports.charts.predictions import predicted_scaling, timeline
@@ -24,6 +26,15 @@ from reports.quantities import (
 from reports.repeat_files.traced_steps import traced_spans
 from reports.rows.report import Comparison
 from reports.statistics import Interval
+
+
+class _Key(NamedTuple):
+    """Conditions of a section."""
+
+    workload: str
+    link_mbit: float | None
+    fault_texts: tuple[str, ...]
+    cores: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,22 +94,54 @@ def prediction_page(
 def _sections(
     predictions: Sequence[StoredPrediction], measured: Sequence[Comparison], charts: PageCharts
 ) -> Iterator[_Section]:
-    groups: dict[tuple[str, float | None], list[StoredPrediction]] = {}
-    for prediction in predictions:
-        groups.setdefault((prediction.workload, prediction.link_mbit), []).append(prediction)
-    for number, ((workload, link_mbit), own) in enumerate(groups.items()):
-        beside = [
-            comparison
-            for comparison in measured
-            if (comparison.workload, comparison.link_requested_mbit) == (workload, link_mbit)
-        ]
+    bound = [p for p in predictions if p.competes and not p.is_single]
+    others = [p for p in predictions if p.workload not in {p.workload for p in bound}]
+    keys = dict.fromkeys(map(_key, (*bound, *others)))
+    has_several_cores = len({key.cores for key in keys}) > 1
+    for number, key in enumerate(keys):
+        own = [p for p in predictions if _belongs(p, key)]
+        beside = [comparison for comparison in measured if _is_measured(comparison, key, own)]
+        cores = f"cores per worker: {key.cores or 'of the probe'}" * has_several_cores
         yield _Section(
             id=f"prediction-{number}",
-            title=workload,
-            shape=f"links: {link_rate(link_mbit)}",
+            title=key.workload,
+            shape=", ".join(filter(None, (f"links: {link_rate(key.link_mbit)}", cores, *key.fault_texts))),
             chart=charts.add(f"prediction-{number}-scaling", predicted_scaling(own, beside)),
             table=_table(own),
         )
+
+
+def _key(prediction: StoredPrediction) -> _Key:
+    return _Key(
+        prediction.workload, prediction.link_mbit, prediction.fault_texts, prediction.cores_per_worker
+    )
+
+
+def _belongs(prediction: StoredPrediction, key: _Key) -> bool:
+    """True for a prediction under a section's conditions; links and faults do not change `single`."""
+    own = _key(prediction)
+    if prediction.is_single:
+        own = own._replace(link_mbit=key.link_mbit)
+    if not prediction.competes or prediction.is_single:
+        own = own._replace(fault_texts=key.fault_texts)
+    return own == key
+
+
+def _is_measured(comparison: Comparison, key: _Key, predictions: Sequence[StoredPrediction]) -> bool:
+    """True for a comparison under the conditions of a section, on any number of workers."""
+    precision = "" if comparison.precision == AS_WRITTEN else comparison.precision
+    computation = (precision, "XLA" * comparison.xla, "TF32 off" * (comparison.tf32 is False))
+    title = " ".join(filter(None, (comparison.workload, *computation)))
+    parallel = [p for p in predictions if not p.is_single] or predictions
+    batches = {p.batch_size for p in parallel}
+    if len(batches) > 1:  # the batch of each worker is fixed
+        batches = {p.batch_size // p.workers * comparison.workers for p in parallel}
+    return (
+        (title, comparison.link_requested_mbit, comparison.faults)
+        == (key.workload, key.link_mbit, key.fault_texts)
+        and comparison.replicas == 1
+        and comparison.batch_size in batches
+    )
 
 
 def _table(predictions: Sequence[StoredPrediction]) -> Table:
@@ -146,9 +189,14 @@ def _beyond(prediction: StoredPrediction) -> str:
 def _steps(timelines: Sequence[PredictedTimeline], run: Run, charts: PageCharts) -> Iterator[_Step]:
     for number, predicted in enumerate(timelines):
         traced = () if predicted.case is None else traced_spans(run, predicted.case)
+        title = (
+            f"{predicted.workload}: {predicted.strategy} on {predicted.workers} workers",
+            f"links: {link_rate(predicted.link_mbit)}",
+            "as measured" if predicted.case else "",
+            "beside a traced step" if traced else "",
+        )
         yield _Step(
             strategy=predicted.strategy,
-            title=f"{predicted.workload}: {predicted.strategy} on {predicted.workers} workers, links: "
-            f"{link_rate(predicted.link_mbit)}{', beside a traced step' if traced else ''}",
+            title=", ".join(filter(None, title)),
             chart=charts.add(f"step-{number}", timeline(predicted, traced)),
         )
