@@ -127,7 +127,12 @@ def test_predictions_of_outdated_cases_are_dropped(
 def test_only_a_run_with_all_repeats_is_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cases of a resumed run that have a prediction would keep it, made from fewer profiles."""
     paths: list[Path] = []
-    monkeypatch.setattr(pipeline, "predict_measured", lambda path: paths.append(path) or "")
+
+    def note(path: Path) -> str:
+        paths.append(path)
+        return ""
+
+    monkeypatch.setattr(pipeline, "predict_measured", note)
     monkeypatch.setattr(pipeline, "run_slots", lambda *_: None)
     spec = resolve({"name": "x", **STEPS})
     cases = expand(spec)
