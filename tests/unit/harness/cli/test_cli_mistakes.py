@@ -111,7 +111,7 @@ from strategies.errors import StrategyError
         ),
         (
             ["recommend", "wide-mlp", "--set", "cluster.cores_per_worker=[1,2]"],
-            "stratbench: set: must leave one way to compute, got 2; give no lists",
+            "stratbench: cluster.cores_per_worker: must be one number for predictions, got 1, 2",
         ),
         (["recommend", "."], "stratbench: run_dir: must be a run folder"),
         (
