@@ -125,6 +125,7 @@ def test_a_run_folder_is_enough_and_a_page_shows_its_curves(folder: Path) -> Non
     assert "page: page.html" in lines
     page = (folder / "page.html").read_text()
     assert 'id="prediction-0"' in page
+    assert "changed: cluster.link.rate_mbit=100" in page
     assert "digits-mlp:units=16: ps on 3 workers" in page
 
 

@@ -147,7 +147,7 @@ def _write_page(predicted: Predicted, path: Path) -> None:
         stored_predictions(predicted.cases()),
         run_dir=predicted.run_dir,
         timelines=predicted.timelines,
-        texts=(*predicted.fastest(), *predicted.notes),
+        texts=(*_changes(predicted), *predicted.fastest(), *predicted.notes),
     )
     with naming(path, field="html"):
         write_output(path, html.encode("utf-8", errors="replace"))
@@ -241,6 +241,10 @@ def rate_mbit(text: str) -> float | None:
     return rate
 
 
+def _changes(predicted: Predicted) -> list[str]:
+    return [f"changed: {', '.join(predicted.changes)}"] if predicted.changes else []
+
+
 def _show(predicted: Predicted, page: Path | None) -> None:
     from harness.prediction.predictions import surroundings_text
 
@@ -253,8 +257,8 @@ def _show(predicted: Predicted, page: Path | None) -> None:
         return (*others, str(faults), p.step_s)
 
     ordered = sorted(predicted.predictions, key=order)
-    if predicted.changes:
-        output.print_line(f"changed: {', '.join(predicted.changes)}")
+    for line in _changes(predicted):
+        output.print_line(line)
     for (workload, n_workers, _, faults), rows in itertools.groupby(ordered, key=group):
         cases = list(rows)
         question = cases[0].question
