@@ -159,6 +159,7 @@ def search(
         plans.begin(builder)
     if not plans.by_candidate:
         raise next(iter(plans.refused.values()))
+    plans.try_all(plans.variants())
     plans.try_all(plans.mixtures(seed))
     plans.is_complete = all(plans.expand(ranking) for ranking in rankings)
     return plans
@@ -229,6 +230,13 @@ class PlanSearch:
             builder,
             *(StrategyRef(name=builder.name, params=params) for params in others),
         )
+
+    def variants(self) -> Iterator[Candidate]:
+        """Candidates of one builder in which one parameter differs, those of the fastest builder first."""
+        for builder in self._best_variants():
+            for other in self._variants.get(builder, ()):
+                if _n_differences(builder, other) == 1:
+                    yield self._everywhere(other)
 
     def mixtures(self, seed: int) -> Iterator[Candidate]:
         """Candidates in which each group has one of two builders by chance."""

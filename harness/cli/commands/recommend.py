@@ -45,6 +45,8 @@ _MEASURING: Mapping[str, object] = {
 }
 """Values of the experiment that measures contenders, whose strategies follow from predictions."""
 _LEAST_WORKERS = 2
+_MOST_TITLE = 44
+"""Characters of a plan's title in the table."""
 
 
 class Allowed(StrEnum):
@@ -314,6 +316,11 @@ def _measuring(
     return measuring
 
 
+def _short(title: str) -> str:
+    """Title of a plan that leaves room for figures; its file has all of it."""
+    return title if len(title) <= _MOST_TITLE else f"{title[: _MOST_TITLE - 1]}…"
+
+
 def _show(recommendation: Recommendation) -> None:
     from reports.quantities import byte_count, digits, seconds
 
@@ -337,7 +344,7 @@ def _show(recommendation: Recommendation) -> None:
         [
             [
                 str(number),
-                plan.title,
+                _short(plan.title),
                 str(plan.predicted.n_workers),
                 seconds(prediction.step_s),
                 f"{seconds(prediction.low_s)}–{seconds(prediction.high_s)}",
@@ -353,6 +360,11 @@ def _show(recommendation: Recommendation) -> None:
     for number, plan in enumerate(recommendation.plans, start=1):
         output.print_line(f"{number}: {plan.why}")
     output.print_line(recommendation.verdict)
+    if not recommendation.is_complete:
+        output.print_line(
+            "note: the search ended at its limit of plans or --seconds, after "
+            f"{recommendation.n_predictions} plans; there may be a better one"
+        )
     for note in recommendation.notes:
         output.print_line(f"note: {note}")
     if recommendation.measured_in is not None:

@@ -189,3 +189,16 @@ def test_its_document_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_rates_are_read_as_people_write_them(text: str, rate: float | None) -> None:
     assert parse_rate_mbit(text) == rate
+
+
+def test_a_search_that_was_cut_and_a_long_title_are_marked(
+    capsys: pytest.CaptureFixture[str], pipeline: Pipeline
+) -> None:
+    first, *others = RECOMMENDATION.plans
+    long = replace(first, predicted=replace(first.predicted, title="ps; " + ", ".join(["table"] * 40)))
+    pipeline.recommendation = replace(RECOMMENDATION, plans=(long, *others), is_complete=False)
+    lines = call(capsys, "recommend", "wide-mlp")[1].out.splitlines()
+    assert "ended at its limit of plans or --seconds, after 20 plans" in "\n".join(lines)
+    row = next(line for line in lines if line.startswith("1 "))
+    assert "…" in row.split("  ")[1]
+    assert len(row) < 150
