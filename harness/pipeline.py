@@ -332,9 +332,13 @@ def _profiling_run(source: Experiment | Path, options: RunOptions) -> StoredRun:
 def predict_measured(run_dir: Path) -> str:
     """Predict the measured cases of a run that have no stored prediction, and store them beside its results.
 
+    Without any stored probe, nothing is predicted, and there is no reason to state: nobody asked for it.
+
     Returns:
         The reasons why cases could not be predicted; empty if there are none.
     """
+    if not PROBES.is_dir():
+        return ""
     try:
         stored = load_run(run_dir)
         predictions, reasons = measured_case_predictions(stored, _probe_file)

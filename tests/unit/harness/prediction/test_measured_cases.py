@@ -101,6 +101,22 @@ def test_a_machine_without_a_probe_leaves_the_predictions_of_others(
     )
 
 
+@pytest.fixture(autouse=True)
+def probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder of stored probes, which is there once a probe was made."""
+    folder = tmp_path / "probes"
+    folder.mkdir()
+    monkeypatch.setattr(pipeline, "PROBES", folder)
+    return folder
+
+
+def test_runs_are_not_predicted_before_the_first_probe(tmp_path: Path, probes: Path) -> None:
+    run = with_profile(write_run(tmp_path / "run", CASES, n_repeats=1))
+    probes.rmdir()
+    assert pipeline.predict_measured(run.path) == ""
+    assert not (run.path / PREDICTIONS).exists()
+
+
 def test_a_run_stores_its_predictions_once(
     tmp_path: Path, probe_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
