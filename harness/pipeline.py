@@ -361,6 +361,8 @@ def predict_ended(run_dir: Path) -> str:
     Returns:
         The reasons why cases could not be predicted; empty if there are none.
     """
+    if not PROBES.is_dir():
+        return ""
     try:
         lock = lock_folder(run_dir)
     except HarnessError as error:

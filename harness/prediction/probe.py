@@ -30,7 +30,7 @@ from strategies.plan.exchanges.flow import Flow
 _FEWEST_STEPS = 4
 """Fewest measured steps to which costs are fitted."""
 _TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
-"""Packages of TensorFlow, one of which is installed."""
+"""Packages that contain TensorFlow; a machine has one of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

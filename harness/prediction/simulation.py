@@ -4,8 +4,8 @@ An activity needs an amount of each of its resources, and gets all of them at th
 run at the same time share a scarce resource evenly, and what one does not use is left to the others (max-min
 fairness), as threads share a core and connections a link. Between two events, all paces are constant.
 
-A lane runs a limited number of activities at a time, each until it ends, like the threads of TensorFlow's
-executor: of the activities that wait for it, the one that follows the ended one is next, then the oldest.
+A lane runs one activity at a time until it ends, like the thread of TensorFlow's executor on one core: of the
+activities that wait for it, the one that follows the ended one is next, then the oldest.
 
 Source:
     Casanova et al. 2014, "Versatile, scalable, and accurate simulation of distributed applications and
@@ -60,19 +60,16 @@ class Timeline:
         return max((end_s for _, end_s in self.spans.values()), default=0.0)
 
 
-def simulate(
-    activities: Sequence[Activity], rates: Mapping[str, float], lanes: Mapping[str, int] | None = None
-) -> Timeline:
+def simulate(activities: Sequence[Activity], rates: Mapping[str, float]) -> Timeline:
     """Run activities until all have ended.
 
     Args:
         activities: activities; those in `after` are among them, and there is no cycle.
         rates: resource → units per second; a resource that is not listed is never used up.
-        lanes: lane → number of activities that it runs at a time; 1 if it is not listed.
     Raises:
         ValueError: an activity waits for itself, or for an unknown one.
     """
-    simulation = _Simulation(activities, rates, lanes or {})
+    simulation = _Simulation(activities, rates)
     simulation.run()
     busy_s: dict[str, float] = {}
     for activity in activities:
@@ -90,13 +87,11 @@ class _Simulation:
         spans: activities that have ended, with start and end.
     """
 
-    def __init__(
-        self, activities: Sequence[Activity], rates: Mapping[str, float], lanes: Mapping[str, int]
-    ) -> None:
+    def __init__(self, activities: Sequence[Activity], rates: Mapping[str, float]) -> None:
         self._by_name = {activity.name: activity for activity in activities}
         self._rates = rates
-        self._n_free = {a.lane: lanes.get(a.lane, 1) for a in activities if a.lane is not None}
-        self._queues: dict[str, deque[str]] = {lane: deque() for lane in self._n_free}
+        self._queues: dict[str, deque[str]] = {a.lane: deque() for a in activities if a.lane is not None}
+        self._free = set(self._queues)
         self._n_missing = {activity.name: len(set(activity.after)) for activity in activities}
         self._followers: dict[str, list[str]] = {name: [] for name in self._by_name}
         for activity in activities:
@@ -143,8 +138,8 @@ class _Simulation:
             else:
                 self._queues[lane].append(name)
         for lane, queue in self._queues.items():
-            while queue and self._n_free[lane]:
-                self._n_free[lane] -= 1
+            while queue and lane in self._free:
+                self._free.remove(lane)
                 self._begin(queue.popleft())
 
     def _begin(self, name: str) -> None:
@@ -154,7 +149,7 @@ class _Simulation:
         self.spans[name] = self._running.pop(name).start_s, self._now_s
         lane = self._by_name[name].lane
         if lane is not None:
-            self._n_free[lane] += 1
+            self._free.add(lane)
         ready = []
         for follower in self._followers[name]:
             self._n_missing[follower] -= 1

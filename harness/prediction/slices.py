@@ -1,7 +1,7 @@
 """Time of a plan's collectives on a TPU slice: a simulated step of published links and free computation.
 
 The reduce-scatter and all-gather of a sharded update are the two halves of an all-reduce and together take as
-long. It saves no byte on the links, but memory of slots and work of updates, of which each replica has 1/N
+long. It sends as many bytes, but each replica stores 1/N of the slots and does 1/N of the updates
 (Xu et al. 2020, Automatic cross-replica sharding of weight update, arXiv:2004.13336).
 """
 

@@ -229,7 +229,7 @@ def shard_buckets(
 
     Args:
         path: prefix of the exchanges' names.
-        buckets: names of the variables of each bucket, of which a task may have several for a member.
+        buckets: names of the variables in each bucket. A task may have several of them for one member.
     """
     by_variable: dict[tuple[str, int], list[Member]] = {}
     for member in members:  # the same on every replica

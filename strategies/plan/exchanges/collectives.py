@@ -22,7 +22,7 @@ LENGTH_BYTES = 4
 RING_LENGTHS_BYTES = 2 * 8
 """Bytes of the lengths of a worker's rows and ids, which the workers' own ring sends first."""
 SWAPPED_BYTES = 1 << 20
-"""Longest vector of which two workers' own ring exchanges the whole: one round less, more additions."""
+"""Longest vector that two workers exchange whole on their own ring: one round less, more additions."""
 LARGE_BYTES = 1 << 20
 """Bytes from which a tensor is not sent in one message with the rest of its bucket.
 

@@ -114,6 +114,7 @@ def test_runs_are_not_predicted_before_the_first_probe(tmp_path: Path, probes: P
     run = with_profile(write_run(tmp_path / "run", CASES, n_repeats=1))
     probes.rmdir()
     assert pipeline.predict_measured(run.path) == ""
+    assert pipeline.predict_ended(tmp_path / "no such run") == ""
     assert not (run.path / PREDICTIONS).exists()
 
 

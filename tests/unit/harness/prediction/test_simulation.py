@@ -58,11 +58,6 @@ def test_a_request_runs_while_the_chain_waits_for_something_else() -> None:
     assert timeline.end_s == pytest.approx(3.0)
 
 
-def test_a_wider_lane_runs_several_at_a_time() -> None:
-    three = [Activity(name=str(k), least_s=1.0, lane="threads") for k in range(3)]
-    assert simulate(three, {}, {"threads": 2}).end_s == pytest.approx(2.0)
-
-
 @pytest.mark.parametrize(
     ("after", "message"), [(("a",), "'a' waits for itself"), (("b",), "waits for 'b', which is unknown")]
 )

@@ -63,7 +63,7 @@ def tiny() -> TrainGraph:
 
 
 def three_numbers() -> TrainGraph:
-    """The tiny step with a vector of three, of which each of three replicas may update a part."""
+    """The tiny step with a vector of three numbers, so that three replicas can update one each."""
     step, shape = tiny(), Shape((3,))
     return replace(
         step,
