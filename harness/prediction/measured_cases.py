@@ -10,7 +10,13 @@ from harness.errors import UsageError
 from harness.experiment.cases import CONTROL
 from harness.experiment.load import laid_over
 from harness.prediction.conditions import probe_command
-from harness.prediction.observations import is_usable, profiled_workloads, strategy_of, workload_of
+from harness.prediction.observations import (
+    is_usable,
+    profiled_workloads,
+    shared_cores_of,
+    strategy_of,
+    workload_of,
+)
 from harness.prediction.predictions import Prediction, Question, predict
 from harness.prediction.probe import Identity, Probe, machine_of, read_probe
 from harness.records.record import Record
@@ -64,6 +70,7 @@ def question_of(record: Record) -> Question:
         workers=record.workers,
         batch_size=record.batch_size,
         link_mbit=None if record.link is None else record.link.requested_mbit,
+        shared_cores=shared_cores_of(record),
     )
 
 

@@ -16,7 +16,7 @@ from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.prediction.fit import Observation
 from harness.prediction.profile import StepProfile, StoredProfile, typical_profile
 from harness.prediction.step_model import Machines, PlannedStep
-from harness.records.record import Record
+from harness.records.record import CORES_SHARED, Record
 from harness.records.run_documents import PROFILE
 from harness.records.stored_run import StoredRun
 from harness.written_values import Scalar
@@ -170,7 +170,9 @@ def _combined(profiles: Sequence[tuple[Record, StoredProfile]]) -> ProfiledWorkl
             step_s = _step_s(record)
             busy_s = _busy_s(record, step_s)
             scaled[examples].append(stored.profile.scaled_to(busy_s))
-            idle_s[examples].append(max(0.0, step_s - busy_s))
+            shared = shared_cores_of(record)
+            waits = 1.0 if shared is None else max(1.0, record.workers * cores_of(record) / shared)
+            idle_s[examples].append(max(0.0, step_s - busy_s * waits))
     largest, stored = max(profiles, key=lambda pair: _requested_batch(pair[0]))
     return ProfiledWorkload(
         name=largest.workload,
@@ -209,6 +211,7 @@ def observations(run: StoredRun, workloads: Sequence[ProfiledWorkload]) -> Itera
             planned=planned,
             machines=Machines(
                 cores=cores_of(record),
+                shared_cores=shared_cores_of(record),
                 link_bytes_per_s=None if rate is None else rate * BYTES_PER_MBIT,
             ),
             step_s=step_s,
@@ -258,6 +261,12 @@ def cores_of(record: Record) -> float:
     """Cores of each worker."""
     cores = None if record.method is None else record.method.cores_per_worker
     return 1.0 if cores is None else cores
+
+
+def shared_cores_of(record: Record) -> float | None:
+    """Cores of the machine that all workers share; None if each has its own."""
+    is_shared = any(note.startswith(CORES_SHARED) for note in record.notes)
+    return record.machine.n_cores if is_shared and record.machine is not None else None
 
 
 def _without_batch(params: Mapping[str, Scalar]) -> dict[str, Scalar]:

@@ -54,6 +54,7 @@ class Question:
         batch_size: global batch.
         link_mbit: limit of each worker's link; None without one.
         cores: cores of each worker; None for those of the probe's.
+        shared_cores: cores that all workers share; None if each has its own.
         faults: slow workers, in a step in which all of them are active.
         price_per_hour: price of one worker; None if it is not known.
     """
@@ -62,6 +63,7 @@ class Question:
     batch_size: int
     link_mbit: float | None = None
     cores: float | None = None
+    shared_cores: float | None = None
     faults: tuple[Fault, ...] = ()
     price_per_hour: float | None = None
 
@@ -241,6 +243,7 @@ def simulated(planned: PlannedStep, strategy: StrategyRef, question: Question, p
     rate = question.link_mbit
     machines = Machines(
         cores=_cores(question, probe),
+        shared_cores=question.shared_cores,
         link_bytes_per_s=None if rate is None else rate * BYTES_PER_MBIT,
         waits_s=_waits_s(question),
     )

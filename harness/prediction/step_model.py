@@ -36,11 +36,13 @@ class Machines:
 
     Attributes:
         cores: cores of each worker.
+        shared_cores: cores that all workers share; None if each has its own.
         link_bytes_per_s: rate of each worker's link in one direction; None without a limit.
         waits_s: time that each worker waits before its step; empty if none waits.
     """
 
     cores: float = 1.0
+    shared_cores: float | None = None
     link_bytes_per_s: float | None = None
     waits_s: Sequence[float] = ()
 
@@ -86,6 +88,8 @@ def simulate_step(planned: PlannedStep, costs: Costs, machines: Machines) -> Sim
     """Simulate a step of a plan; exchanges of every few steps count with their share."""
     model = _StepModel(planned, costs, machines)
     rates = {core(number): machines.cores for number in model.members}
+    if machines.shared_cores is not None:
+        rates[SHARED_CORES] = machines.shared_cores
     if machines.link_bytes_per_s is not None:
         ways = (way(number) for number in model.members for way in (link_out, link_in))
         rates |= dict.fromkeys(ways, machines.link_bytes_per_s)
@@ -112,6 +116,10 @@ def processor_s(planned: PlannedStep, costs: Costs) -> list[float]:
                     totals[resource] += amount * weight
     by_task = {task: totals[core(number)] for number, tasks in model.members.items() for task in tasks}
     return [by_task[task] for task in range(len(by_task))]
+
+
+SHARED_CORES = "shared cores"
+"""Resource: cores that all workers share, besides the cores that each of them may use."""
 
 
 def core(number: int) -> str:
@@ -186,6 +194,7 @@ class _StepModel:
         self._costs = costs
         self._topology = topology_of(planned.plan)
         self._waits_s = machines.waits_s or (0.0,) * self._topology.n_tasks
+        self._shares_cores = machines.shared_cores is not None
         self._variable_of = {
             parts.name: node.variable for node in planned.plan.nodes for parts in alike_parts(node)
         }
@@ -231,6 +240,8 @@ class _StepModel:
         """Classes of tasks that compute, serve and send alike."""
         n_tasks = self._topology.n_tasks
         columns = [np.array(self._topology.kinds().of_task), np.array(self._waits_s)]
+        if self._shares_cores:
+            columns.append(np.arange(n_tasks))
         for flow in self._planned.flows:
             columns += [np.round(flow.links.sent()), np.round(flow.links.received())]
             if isinstance(flow.links, ServerLinks):
@@ -323,6 +334,10 @@ class _StepModel:
             for number, amount in amounts.items()
             if number is not None
         }
+        if cpu and self._shares_cores:
+            needs[SHARED_CORES] = sum(
+                seconds * len(self.members[number]) for number, seconds in cpu.items() if number is not None
+            )
         before = tuple(after)
         if least_s and needs:
             self._activities.append(Activity(name=f"{name}, latency", least_s=least_s, after=before))

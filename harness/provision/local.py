@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from harness.cluster import ClusterShape
 from harness.errors import first_line
-from harness.host_facts import machine
+from harness.host_facts import machine, n_usable_cores
 from harness.provision.accelerators import devices_of_workers, lack_of_tensorflow
 from harness.provision.failures import ProvisionError
 from harness.provision.hosts import Hosts, WorkerSetup
@@ -240,6 +240,7 @@ def start(
         from harness.provision.ray.pool import RayCluster
 
         cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
+        pinned = cores[0] is not None
         setups = [
             WorkerSetup(
                 resources={"num_cpus": 1},
@@ -251,8 +252,12 @@ def start(
             for worker in range(shape.workers)
         ]
         facts = ClusterFacts(
-            notes=(*_notes(shape, pinned=cores[0] is not None, exposure=options.exposure), *ray.notes),
-            pinned=cores[0] is not None,
+            notes=(
+                *cores_shared_notes(shape, pinned=pinned),
+                *(() if options.exposure is None else (exposed_line(options.exposure),)),
+                *ray.notes,
+            ),
+            pinned=pinned,
             exposed=options.exposure is not None,
         )
         cluster = RayCluster(
@@ -304,12 +309,9 @@ def _devices(shape: ClusterShape) -> Sequence[Sequence[str]]:
     return devices
 
 
-def _notes(shape: ClusterShape, *, pinned: bool, exposure: str | None) -> list[str]:
-    notes: list[str] = []
-    if not pinned:
-        n_available = len(os.sched_getaffinity(0))
-        n_wanted = shape.workers * shape.cores_per_worker
-        notes.append(f"{CORES_SHARED}: {n_wanted} cores wanted, {n_available} available")
-    if exposure is not None:
-        notes.append(exposed_line(exposure))
-    return notes
+def cores_shared_notes(shape: ClusterShape, *, pinned: bool) -> tuple[str, ...]:
+    """Note of workers on this machine that share cores because it has too few."""
+    if pinned:
+        return ()
+    n_wanted = shape.workers * shape.cores_per_worker
+    return (f"{CORES_SHARED}: {n_wanted} cores wanted, {n_usable_cores()} available",)

@@ -242,17 +242,9 @@ class TestRefusals:
         assert "(source 000000000000), got" in message
         assert message.endswith("run `make image`")
 
-    @pytest.mark.parametrize(
-        ("shape", "field"),
-        [
-            (ClusterShape(workers=4096), "cluster.workers: 4096 containers of 1 cores need 4096, got "),
-            (ClusterShape(workers=1, memory_bytes=1 << 50), "cluster.memory_per_worker: 1 containers need "),
-        ],
-    )
-    def test_more_than_the_host_has(
-        self, client: docker.DockerClient, tmp_path: Path, shape: ClusterShape, field: str
-    ) -> None:
-        assert self.refusal(client, shape, tmp_path).startswith(field)
+    def test_more_memory_than_the_host_has(self, client: docker.DockerClient, tmp_path: Path) -> None:
+        message = self.refusal(client, ClusterShape(workers=1, memory_bytes=1 << 50), tmp_path)
+        assert message.startswith("cluster.memory_per_worker: 1 containers need ")
 
     def test_a_name_that_is_taken(self, client: docker.DockerClient, tmp_path: Path) -> None:
         image = client.images.get(IMAGE)

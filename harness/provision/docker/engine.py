@@ -19,7 +19,6 @@ from docker.utils import kwargs_from_env
 
 from harness.cluster import ClusterShape, Hardware
 from harness.errors import first_line
-from harness.host_facts import n_usable_cores
 from harness.provision.failures import ProvisionError
 from harness.provision.source_hash import source_hash, version
 
@@ -97,21 +96,13 @@ def worker_image(client: docker.DockerClient, name: str | None, device: Hardware
 
 
 def require_room(facts: Mapping[str, Any], shape: ClusterShape) -> None:
-    """Require the workers' cores and memory on this host.
+    """Require the workers' memory on this host.
 
     Args:
         facts: result of the engine's `info`.
     Raises:
-        ProvisionError: it has too few cores or too little memory.
+        ProvisionError: it has too little memory.
     """
-    n_cores = min(int(facts["NCPU"]), n_usable_cores())
-    wanted = shape.workers * shape.cores_per_worker
-    if wanted > n_cores:
-        raise ProvisionError(
-            f"{shape.workers} containers of {shape.cores_per_worker} cores need {wanted}, got {n_cores} on "
-            "this host; lower it, or cluster.cores_per_worker",
-            field="cluster.workers",
-        )
     total_bytes = int(facts["MemTotal"])
     wanted_bytes = shape.workers * (shape.memory_bytes or 0)
     if wanted_bytes > total_bytes:

@@ -31,7 +31,7 @@ from harness.provision.docker.engine import (
 from harness.provision.docker.hosts import ContainerHosts, log_of_host
 from harness.provision.failures import ProvisionError
 from harness.provision.hosts import WorkerSetup
-from harness.provision.local import core_sets
+from harness.provision.local import core_sets, cores_shared_notes
 from harness.provision.protocols import USUAL_START, ClusterFacts, StartOptions
 from harness.provision.ray.settings import NODE_VARIABLES, chatter_in, ray_environment, write_token
 from harness.provision.temporary_folder import reap, run_folder
@@ -66,6 +66,7 @@ def start(
     with ExitStack() as stack:
         client = stack.enter_context(engine())
         image, limits = _image_and_limits(client, shape)
+        pinned = limits[0].cores is not None
         leftovers.reap(client)
         reap()
         folder = stack.enter_context(run_folder())
@@ -91,7 +92,12 @@ def start(
             setups,
             hosts=hosts,
             scratch=place.scratch,
-            facts=lambda: ClusterFacts(pinned=True, exposed=False, image_digest=str(image.id)),
+            facts=lambda: ClusterFacts(
+                notes=cores_shared_notes(shape, pinned=pinned),
+                pinned=pinned,
+                exposed=False,
+                image_digest=str(image.id),
+            ),
             started_s=started_s,
             options=options,
         )

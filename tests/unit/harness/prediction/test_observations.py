@@ -14,7 +14,7 @@ from harness.prediction.probe import identity_of, probe_of
 from harness.prediction.profile import StoredProfile
 from harness.records.conditions import Machine, Method
 from harness.records.outcome import Failure, StepSeconds
-from harness.records.record import Record
+from harness.records.record import CORES_SHARED, Record
 from harness.records.stored_run import StoredRun
 
 METHOD = Method(
@@ -79,6 +79,18 @@ def test_a_profile_is_scaled_to_the_processor_time_of_untraced_steps(tmp_path: P
     assert workload.profiles[EXAMPLES].step_s == pytest.approx(0.008)
     assert workload.waiting_s(EXAMPLES) == pytest.approx(0.002)
     assert (workload.title, workload.batch_size) == ("hand-made", 2 * EXAMPLES)
+
+
+def test_of_workers_that_share_a_core_each_waits_for_the_others(tmp_path: Path) -> None:
+    shared = record(
+        step_s=0.018,
+        cpu_s_per_step=(0.008, 0.008),
+        notes=(f"{CORES_SHARED}: 2 cores wanted, 1 available",),
+        machine=Machine(n_cores=1),
+    )
+    (workload,) = profiled_workloads(stored(tmp_path, shared))
+    assert workload.profiles[EXAMPLES].step_s == pytest.approx(0.008)
+    assert workload.waiting_s(EXAMPLES) == pytest.approx(0.002)
 
 
 def test_repeats_are_averaged(tmp_path: Path) -> None:

@@ -125,6 +125,17 @@ def test_all_wait_for_a_slow_worker() -> None:
     assert simulate_step(step, FREE, slow).step_s == pytest.approx(0.3, rel=0.01)
 
 
+@pytest.mark.parametrize("strategy", ["none", "ps", "all-reduce"])
+def test_workers_that_share_cores_take_turns(strategy: str) -> None:
+    step = planned(strategy, 4)
+    alone, all_own, half = (
+        simulate_step(step, USUAL, Machines(shared_cores=n)).step_s for n in (None, 4.0, 2.0)
+    )
+    assert all_own == pytest.approx(alone, rel=0.05)
+    total_s = sum(processor_s(step, USUAL))
+    assert max(alone, total_s / 2 * 0.999) < half < 2.1 * alone
+
+
 def test_an_average_every_few_steps_counts_with_its_share() -> None:
     machines = Machines(link_bytes_per_s=SLOW)
     rare, often = (
