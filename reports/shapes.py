@@ -248,6 +248,15 @@ def shape_text(shape: ComparedShape) -> str:
     return f"{workers}, {replicas}, {circumstances_text(shape)}"
 
 
+_USUAL = ("1 replica", "1 replica each", "local provider")
+"""Parts of a shape that a reader takes for granted."""
+
+
+def brief(shape: str) -> str:
+    """Shape in words without what is usual, as in `2 workers · CPU · batch 64`."""
+    return " · ".join(part for part in shape.split(", ") if part not in _USUAL)
+
+
 def circumstances_text(shape: ComparedShape) -> str:
     """Shape in words, without its size."""
     pieces = [shape.device.upper(), f"{shape.provider} provider", *_swept_texts(shape)]

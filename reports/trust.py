@@ -31,7 +31,9 @@ def trust_of(
     order = list(_WORDS)
     reasons.sort(key=lambda reason: order.index(reason[0]))
     level = reasons[0][0]
-    return Trust(level=level, word=_WORDS[level], reason="; ".join(text for _, text in reasons))
+    # What is good beside a problem is no reason for it.
+    texts = [text for other, text in reasons if level == "green" or other != "green"]
+    return Trust(level=level, word=_WORDS[level], reason="; ".join(texts))
 
 
 def _broken(records: Sequence[Record], left_out: Iterable[LeftOut]) -> Iterator[tuple[TrustLevel, str]]:
@@ -59,17 +61,18 @@ def _named(status: Status, records: Sequence[Record]) -> str:
 
 
 def _load(records: Sequence[Record], comparisons: Sequence[Comparison]) -> Iterator[tuple[TrustLevel, str]]:
-    disturbed = [reasons for one in comparisons if (reasons := disturbances(one.note_values))]
-    if disturbed:
-        words = ", ".join(dict.fromkeys(chain.from_iterable(disturbed)))
-        part = f" in {len(disturbed)} of {len(comparisons)} comparisons" if len(comparisons) > 1 else ""
-        yield "amber", words + part
     shares = [
         record.stability.foreign_cpu
         for record in records
         if record.stability is not None and record.stability.foreign_cpu is not None
     ]
-    if not shares:
+    disturbed = [reasons for one in comparisons if (reasons := disturbances(one.note_values))]
+    if disturbed:
+        words = ", ".join(dict.fromkeys(chain.from_iterable(disturbed)))
+        part = f" in {len(disturbed)} of {len(comparisons)} comparisons" if len(comparisons) > 1 else ""
+        yield "amber", words + part
+    if shares:
+        most = f"other programs used at most {100 * max(shares):.0f} % of the workers' cores"
+        yield "amber" if disturbed else "green", most
+    else:
         yield "grey", "load of other programs not measured"
-    elif not disturbed:
-        yield "green", f"other programs used at most {100 * max(shares):.0f} % of the workers' cores"

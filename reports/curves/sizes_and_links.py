@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, permutations
+from itertools import groupby, pairwise, permutations
 
 from harness.records.record import Record
 from reports.contrasts import Contrasts, rate_ratio
@@ -105,7 +105,30 @@ def _scaling(members: Sequence[Source], sources: Sequence[Source]) -> Scaling | 
                 if line
             ),
         ),
+        fastest=_fastest([source.comparison for source in members]),
     )
+
+
+_MOST_LEADERS = 3
+
+
+def _leaders(comparison: Comparison) -> str:
+    leaders = sorted(comparison.verdict.leaders)
+    return " or ".join(leaders) if len(leaders) <= _MOST_LEADERS else f"a tie of {len(leaders)}"
+
+
+def _fastest(comparisons: Sequence[Comparison]) -> str:
+    """Winners by size, as in `fastest: ps with 2 workers, sharded-update with 4 and 8`."""
+    by_size = sorted(comparisons, key=lambda one: (one.workers * one.replicas, one.workers))
+    parts: list[str] = []
+    for names, group in groupby(by_size, key=_leaders):
+        if not names:
+            continue
+        sizes = [f"{one.workers}{'' if one.replicas == 1 else f' × {one.replicas}'}" for one in group]
+        counts = " and ".join(filter(None, (", ".join(sizes[:-1]), sizes[-1])))
+        unit = "" if parts else " worker" if sizes == ["1"] else " workers"
+        parts.append(f"{names} with {counts}{unit}")
+    return f"fastest: {', '.join(parts)}" if parts else ""
 
 
 def is_single(row: Row) -> bool:

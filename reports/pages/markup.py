@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 
 from reports.charts.in_page import charts_source, compressed, echarts_source
 from reports.quantities import Cell, Heading, Table
+from reports.shapes import brief
 
 _CODE = re.compile(r"`([^`]+)`")
 _INTERVAL = re.compile(r"(\(CI [^()]*\))")
@@ -94,7 +95,7 @@ def template(name: str) -> jinja2.Template:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"prose": prose, "table": table_markup, "whole": whole_intervals}
+    environment.filters |= {"brief": brief, "prose": prose, "table": table_markup, "whole": whole_intervals}
     environment.globals |= _script()
     return environment.get_template(name)
 

@@ -16,7 +16,7 @@ from reports.contrasts import SIGNIFICANCE
 from reports.marks import FORMS, legend_of
 from reports.pages.data import document
 from reports.pages.markup import template
-from reports.pages.sections import PLAN, Section, head_of, sections_of, top_warnings
+from reports.pages.sections import PLAN, Section, failure_texts, head_of, sections_of, top_warnings
 from reports.quantities import Table, byte_count
 from reports.recommendation.candidates import can_win
 from reports.recommendation.phrases import SUBJECTS
@@ -161,6 +161,7 @@ def _section(report: Report, number: int, charts: PageCharts) -> dict[str, objec
     return {
         "id": name,
         "comparison": comparison,
+        "failures": failure_texts(comparison),
         "warnings": [(note.text, SUBJECTS[note.kind]) for note in top_warnings(comparison)],
         "ranking": charts.add(f"{name}-ranking", ranking(comparison)),
         "parts": list(_parts(report, comparison, name, charts)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from harness.records.safe_text import shortened
 from reports.charts.across import link_sensitivity, scaling
 from reports.charts.comparison import (
     bytes_sent,
@@ -164,6 +165,21 @@ def head_of(origin: Origin) -> Mapping[str, str]:
     return {name: text for name, text in head.items() if text}
 
 
+def failure_texts(comparison: Comparison) -> list[tuple[str, str]]:
+    """Status, and a line with the strategies concerned, for each reason why repeats have no result."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for row in comparison.rows:
+        for problem in row.problems:
+            name = row.strategy.partition(":")[0]
+            reason = problem.status, shortened(problem.message.removeprefix(f"strategy {name!r}: "))
+            n = len(problem.repeats)
+            part = "" if n == row.n_repeats else f" ({n} of {row.n_repeats} repeats)"
+            named.setdefault(reason, []).append(row.strategy + part)
+    return [
+        (status, f"{status}: {', '.join(names)}: {message}") for (status, message), names in named.items()
+    ]
+
+
 _MOST_WARNINGS = 2
 
 
@@ -202,7 +218,7 @@ def _curves_section(curves: Scaling | LinkSensitivity, number: int) -> Section:
         return Section(
             key=f"scaling-{number}",
             title="Scaling",
-            texts=lambda _: (curves.shape,),
+            texts=lambda _: (curves.shape, *filter(None, (curves.fastest,))),
             charts={f"scaling-{number}-rates": lambda _: scaling(curves)},
             tables=(lambda _: scaling_table(curves),),
             drop=drop,

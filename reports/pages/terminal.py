@@ -5,20 +5,23 @@ Names come from users' files. Control characters are spelt out here, so that non
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TypeVar
 
-from harness.records.safe_text import printable, shortened
+from harness.records.safe_text import printable
 from reports.curves.residuals import predicted_rows
 from reports.marks import SYMBOLS, legend_of, why_unranked
+from reports.pages.sections import failure_texts
 from reports.quantities import MISSING, byte_count, count, digits, limits, link_rate, seconds, times
 from reports.recommendation.phrases import is_disturbance
 from reports.rows.figure import Figure, figures_of
 from reports.rows.report import Comparison, FaultMatrix, LinkSensitivity, Note, Report, Scaling
 from reports.rows.row import Row
+from reports.shapes import brief
 from reports.statistics import Estimate, Mean
 from reports.tables.curves import fault_table, front_line
 
@@ -30,9 +33,9 @@ _MOST_TABLES = 12
 _MOST_WARNINGS = 2
 _MOST_SIZES, _MOST_LINES = 5, 12
 """Most columns and rows of the table of a sweep: the first ones, and always the last column."""
-_NO_BREAK = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
-_USUAL = ("1 replica", "1 replica each", "local provider")
-"""Parts of a shape that a reader takes for granted."""
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_WHOLE = re.compile(r"\(CI [^()]*\)|\w+ = \S+")
+"""Parts of a text that stay on one line: an interval, and "n = 3"."""
 _FIGURES = tuple(figure for figure in figures_of(Row).values() if figure.terminal)
 _PREDICTED = "predicted_step_s"
 """Figure that has no column if there is no room for it, or if nothing is predicted."""
@@ -74,7 +77,8 @@ def _comparison(comparison: Comparison, *, with_table: bool, with_notes: bool) -
     rows = [row for row in comparison.rows if row.status == "ok"]
     if rows:
         yield from _ranking(comparison, rows)
-    yield from _failures(comparison)
+    for status, text in failure_texts(comparison):
+        yield from _item(text if status == "skipped" else f"! {text}")
     yield from _notes([note for note in notes if note not in disturbances], is_whole=with_notes)
     for detail in comparison.verdict.details if with_notes else ():
         yield from _item(f"- {detail}", is_whole=True)
@@ -105,8 +109,7 @@ def _figures_table(comparison: Comparison, rows: Sequence[Row], figures: Sequenc
 
 
 def _title(workload: str, shape: str, *more: str) -> str:
-    parts = [part for part in shape.split(", ") if part not in _USUAL]
-    return f"{workload}   {' · '.join((*parts, *more))}"
+    return f"{workload}   {' · '.join(filter(None, (brief(shape), *more)))}"
 
 
 def _notes(notes: Sequence[Note], *, is_whole: bool) -> Iterator[str]:
@@ -116,9 +119,8 @@ def _notes(notes: Sequence[Note], *, is_whole: bool) -> Iterator[str]:
 
 def _item(text: str, *, is_whole: bool = False) -> list[str]:
     """Wrap a text, with later lines indented, and cut a very long one."""
-    # "n = 3" stays on one line.
     lines = textwrap.wrap(
-        printable(text).replace(" = ", _NO_BREAK),
+        _WHOLE.sub(lambda match: match[0].replace(" ", _NO_BREAK), printable(text)),
         _COLUMNS,
         initial_indent="  ",
         subsequent_indent="    ",
@@ -127,7 +129,7 @@ def _item(text: str, *, is_whole: bool = False) -> list[str]:
         max_lines=None if is_whole else 3,
         placeholder=" …",
     )
-    return [line.replace(_NO_BREAK, " = ") for line in lines]
+    return [line.replace(_NO_BREAK, " ") for line in lines]
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, name: int) -> Iterator[str]:
@@ -186,20 +188,6 @@ def _figure(row: Row, figure: Figure) -> str:
     return figure.cell(row).text
 
 
-def _failures(comparison: Comparison) -> Iterator[str]:
-    """A line for each reason why repeats have no result."""
-    named: dict[tuple[str, str], list[str]] = {}
-    for row in comparison.rows:
-        for problem in row.problems:
-            n = len(problem.repeats)
-            part = "" if n == row.n_repeats else f" ({n} of {row.n_repeats} repeats)"
-            name = row.strategy.partition(":")[0]
-            reason = problem.status, shortened(problem.message.removeprefix(f"strategy {name!r}: "))
-            named.setdefault(reason, []).append(row.strategy + part)
-    for (status, message), names in named.items():
-        yield from _item(f"{status}: {', '.join(names)}: {message}")
-
-
 def _faults(matrix: FaultMatrix) -> Iterator[str]:
     table = fault_table(matrix)
     yield _title(matrix.title, matrix.shape)
@@ -212,6 +200,8 @@ def _faults(matrix: FaultMatrix) -> Iterator[str]:
 def _scaling(scaling: Scaling) -> Iterator[str]:
     rule = "per replica" if scaling.kind == "weak" else "in total"
     yield _title(f"{scaling.workload}: scaling", scaling.shape, f"batch {scaling.batch_size} {rule}")
+    if scaling.fastest:
+        yield from _item(scaling.fastest)
     references = {line.reference for line in scaling.lines}
     against = references.pop() if len(references) == 1 else "the smallest size"
     yield f"  ex/s, and efficiency against {against}, by number of workers"

@@ -189,6 +189,7 @@ class Scaling:
     Attributes:
         kind: strong scaling with the batch rule `global`, weak scaling with `per-replica`.
         batch_size: examples per step in strong scaling, per replica in weak scaling.
+        fastest: sentence with the winner at each number of workers; empty if there is none.
     """
 
     run: str
@@ -197,6 +198,7 @@ class Scaling:
     kind: Literal["strong", "weak"]
     batch_size: int | None
     lines: tuple[ScalingLine, ...]
+    fastest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from reports.recommendation import phrases
 from reports.recommendation.candidates import can_win, layer_of, sent_by
 from reports.rows.report import Comparison, Report
 from reports.rows.row import Row
+from reports.shapes import brief
 
 _NAMES = ("workload", "run", "winner", "speedup", "sent/step", "correct")
 
@@ -48,7 +49,7 @@ def _comparison_rows(report: Report) -> Iterator[tuple[Cell, ...]]:
         marks = {SYMBOLS[row.mark.kind]: mark_text(row.mark.kind) for row in reversed(leaders)}
         leader = next((row for row in leaders if not row.is_baseline), next(iter(leaders), None))
         yield (
-            Cell(text=comparison.workload, note=comparison.shape, link=comparison_id(number)),
+            Cell(text=comparison.workload, note=brief(comparison.shape), link=comparison_id(number)),
             Cell(text=report.run_in_words(comparison.run)),
             _winner_cell(comparison),
             _speedup_cell(leader, comparison),
@@ -101,7 +102,7 @@ def _fault_rows(report: Report) -> Iterator[tuple[Cell, ...]]:
         front = [line for line in matrix.lines if line.on_front]
         best = next(iter(front), None)
         yield (
-            Cell(text=matrix.title, note=matrix.shape, link=faults_id(number)),
+            Cell(text=matrix.title, note=brief(matrix.shape), link=faults_id(number)),
             Cell(text=report.run_in_words(matrix.run)),
             Cell(text=", ".join(line.strategy for line in front) or "no winner"),
             Cell(text=times(best.relative_rate), note=f"{best.strategy} over {matrix.baseline}")

@@ -53,6 +53,15 @@ def test_a_global_batch_over_more_workers_is_strong_scaling_against_single(repor
     assert [p.n_devices for p in line(scaling, "single").points] == [1]
 
 
+def test_a_sweep_names_the_winner_of_each_size(report_of: Build) -> None:
+    def ps(workers: int, p50_s: float) -> Case:
+        return reduce(workers, p50_s, strategy="ps")
+
+    cases = [reduce(2, 0.014), ps(2, 0.012), reduce(4, 0.006), ps(4, 0.0108)]
+    (scaling,) = report_of([ALONE, *cases, reduce(8, 0.003), ps(8, 0.01)]).scaling
+    assert scaling.fastest == "fastest: ps with 2 workers, all-reduce with 4 and 8"
+
+
 def test_what_each_replica_takes_is_kept_in_weak_scaling(report_of: Build) -> None:
     weak = {"batch_rule": "per-replica"}
     cases = [

@@ -81,17 +81,18 @@ def test_repeats_without_a_result_are_one_line_per_reason(tmp_path: Path) -> Non
     cases = [ALONE, REDUCE, replace(PS, problems={1: ("failed", DIED)})]
     cases += [replace(PS, strategy=name, problems=never) for name in ("a", "b")]
     lines = text_of(tmp_path, cases).splitlines()
-    assert "  failed: ps (1 of 3 repeats): worker 1 was killed by signal 9 (out of memory?)" in lines
+    assert "  ! failed: ps (1 of 3 repeats): worker 1 was killed by signal 9 (out of memory?)" in lines
     (skipped,) = [line for line in lines if "skipped" in line]
     assert skipped.startswith("  skipped: a, b: needs a GPU")
 
 
 def test_a_sweep_ends_with_its_scaling(tmp_path: Path) -> None:
     cases = [ALONE, *(replace(REDUCE, workers=n, p50_s=0.02 / n) for n in (2, 4))]
-    title, about, columns, single, reduce = (
+    title, fastest, about, columns, single, reduce = (
         text_of(tmp_path, cases).partition("w: scaling")[2].partition("\n\n")[0].splitlines()
     )
     assert title == "   CPU · batch 64 in total"
+    assert fastest == "  fastest: all-reduce with 2 and 4 workers"
     assert about == "  ex/s, and efficiency against single, by number of workers"
     assert columns.split() == ["strategy", "1", "2", "4"]
     assert single.split()[0] == "single"
@@ -136,7 +137,8 @@ def test_a_row_without_a_rank_says_why(tmp_path: Path) -> None:
 def test_of_many_sizes_and_strategies_a_scaling_table_shows_some(tmp_path: Path) -> None:
     cases = [replace(REDUCE, strategy=f"s{i}", workers=n) for i in range(14) for n in range(2, 9)]
     table = text_of(tmp_path, [ALONE, *cases]).partition("w: scaling")[2].splitlines()
-    assert table[2].split() == ["strategy", "1", "2", "3", "4", "…", "8"]
+    assert table[1].startswith("  fastest: a tie of 14 with 2, 3")
+    assert table[3].split() == ["strategy", "1", "2", "3", "4", "…", "8"]
     assert ["…", "3", "more"] in [line.split() for line in table]
 
 
