@@ -72,7 +72,7 @@ def _load(records: Sequence[Record], comparisons: Sequence[Comparison]) -> Itera
         part = f" in {len(disturbed)} of {len(comparisons)} comparisons" if len(comparisons) > 1 else ""
         yield "amber", words + part
     if shares:
-        most = f"other programs used at most {100 * max(shares):.0f} % of the workers' cores"
+        most = f"other programs used at most {100 * max(shares):.0f} % of the workers' cores in a repeat"
         yield "amber" if disturbed else "green", most
     else:
         yield "grey", "load of other programs not measured"

@@ -55,7 +55,7 @@ def ranking(comparison: Comparison) -> BarChart | None:
     # A wide interval is cut at the edge, too.
     high = min(max(tops), _MOST_OVER_BARS * max(rate.value for rate in rates))
     base = next((row.rate.value for row in rows if row.is_baseline and row.rate), None)
-    name = "examples per second; dashed: the baseline" if base is not None else "examples per second"
+    name = f"examples per second, with 95 % CI{'' if base is None else '; dashed: the baseline'}"
     return BarChart(
         label=f"Examples per second by strategy on {comparison.workload}, with 95 % CI",
         axis=Axis(name=name, unit="number", high=high * 1.02),

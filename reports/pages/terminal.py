@@ -74,11 +74,11 @@ def _comparison(comparison: Comparison, *, with_table: bool, with_notes: bool) -
     yield from _item(f"{comparison.verdict.label}  {comparison.verdict.claim}")
     if not with_table:
         return
+    for status, text in failure_texts(comparison):
+        yield from _item(text if status == "skipped" else f"! {text}")
     rows = [row for row in comparison.rows if row.status == "ok"]
     if rows:
         yield from _ranking(comparison, rows)
-    for status, text in failure_texts(comparison):
-        yield from _item(text if status == "skipped" else f"! {text}")
     yield from _notes([note for note in notes if note not in disturbances], is_whole=with_notes)
     for detail in comparison.verdict.details if with_notes else ():
         yield from _item(f"- {detail}", is_whole=True)
@@ -310,5 +310,5 @@ def _left_out(report: Report, comparisons: Sequence[Comparison], folder: str) ->
     )
     if n_more:
         n_warnings = sum(len(comparison.warnings[_MOST_WARNINGS:]) for comparison in comparisons)
-        which = f", {n_warnings} of them warnings" if n_warnings else ", none a warning"
+        which = f", {n_warnings} of them warnings" if n_warnings else " without warnings"
         yield f"{n_more} more note{'' if n_more == 1 else 's'}{which}: stratbench report {folder} --notes"

@@ -25,12 +25,13 @@ const bars = (spec, width) => {
     axisLine: { show: false }, axisTick: { show: false }, splitLine: { show: false },
   };
   const shift = wide ? {} : { inside: true, margin: 0, verticalAlign: "bottom", padding: [0, 0, tall / 2 + 6, 0] };
+  const ends = { top: spec.axis.name ? 46 : 24, bottom: 6 };
   const after = spec.lanes.some((lane) => lane.bars.some((bar) => bar.text));
   const option = {
     ...base(wide
-      ? { left: LABEL_WIDTH, right: VALUE_WIDTH, top: 6, bottom: spec.axis.name ? 46 : 24 }
-      : { left: 2, right: after ? 104 : 8, top: 6, bottom: spec.axis.name ? 46 : 24 }),
-    xAxis: axis({ ...spec.axis, low: 0, high }, width, []),
+      ? { left: LABEL_WIDTH, right: VALUE_WIDTH, ...ends }
+      : { left: 2, right: after ? 104 : 8, ...ends }),
+    xAxis: axis({ ...spec.axis, low: 0, high }, width, [], { position: "top" }),
     yAxis: [
       { ...category, axisLabel: { interval: 0, align: "left", margin: LABEL_WIDTH, ...shift, rich,
         ...(wide ? {} : { backgroundColor: color("paper") }),

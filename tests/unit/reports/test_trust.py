@@ -31,26 +31,31 @@ def with_stability(run: Run, stability: Callable[[Record], Stability]) -> Run:
     return replace(run, stored=replace(run.stored, records=records))
 
 
-MOST = "other programs used at most"
+def most(percent: int) -> str:
+    return f"other programs used at most {percent} % of the workers' cores in a repeat"
 
 
 def test_a_quiet_machine_without_failures_is_green(tmp_path: Path) -> None:
     assert light(tmp_path / "run", PS) == Trust(
         level="green",
         word="Good",
-        reason="no failures, no damaged files; other programs used at most 1 % of the workers' cores",
+        reason=f"no failures, no damaged files; {most(1)}",
     )
 
 
 @pytest.mark.parametrize(
     ("stability", "level", "reason"),
     [
-        (Stability(foreign_cpu=0.3), "amber", f"machine busy; {MOST} 30 % of the workers' cores"),
-        (replace(QUIET, throttled_cpu=0.3), "amber", f"CPU limited; {MOST} 1 % of the workers' cores"),
+        (Stability(foreign_cpu=0.3), "amber", f"machine busy; {most(30)}"),
+        (
+            replace(QUIET, throttled_cpu=0.3),
+            "amber",
+            f"CPU limited; {most(1)}",
+        ),
         (
             replace(QUIET, stolen_cpu=0.3, n_foreign_gpu=1),
             "amber",
-            f"machine busy, GPU shared; {MOST} 1 % of the workers' cores",
+            f"machine busy, GPU shared; {most(1)}",
         ),
         (Stability(), "grey", "load of other programs not measured"),
     ],
