@@ -66,7 +66,9 @@ _MOST_BURST_S = 0.008
 _WHOLE_BYTES = 72_000
 _LEAST_BURST_BYTES = 16_000
 MOST_MBIT = 30_000.0
-"""Highest rate of the kernel's token bucket: 2³² bytes per second, rounded down."""
+"""Highest rate of the kernel's token bucket, which limits links: 2³² bytes per second, rounded down."""
+HIGHEST_MBIT = 1e9
+"""Highest rate of a link in a prediction."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +87,7 @@ Limits: TypeAlias = Sequence[LinkLimit | None]
 """Limits of each worker's link in worker order; None for no limit."""
 
 
-Rate: TypeAlias = Annotated[float, Field(gt=0, le=MOST_MBIT, allow_inf_nan=False)]
+Rate: TypeAlias = Annotated[float, Field(gt=0, le=HIGHEST_MBIT, allow_inf_nan=False)]
 Burst: TypeAlias = Annotated[int, Field(ge=2, le=10**6)]
 
 

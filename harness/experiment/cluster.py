@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, ClassVar, TypeAlias, TypeGuard, get_args
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from harness.cluster import PROVIDERS, Burst, ClusterShape, Connection, Device, Rate, ShapeLink, WorkerLink
+from harness.cluster import (
+    MOST_MBIT,
+    PROVIDERS,
+    Burst,
+    ClusterShape,
+    Connection,
+    Device,
+    Rate,
+    ShapeLink,
+    WorkerLink,
+)
 from harness.errors import UsageError
 from harness.sections import Count, Index, Memory, Option, Section, Sweep, Text, sweeps_of
 from harness.written_values import kebab
@@ -81,9 +91,10 @@ class Link(Section):
         return ShapeLink(rate_mbit=rate_mbit, burst_kb=self.burst_kb, workers=workers)
 
     @property
-    def is_limited(self) -> bool:
+    def limits_mbit(self) -> Sequence[float]:
+        """Rates of all limited links."""
         own = (link.rate_mbit for link in self.workers.values())
-        return any(rate is not None for rate in (*self.rate_mbit, *own))
+        return [rate for rate in (*self.rate_mbit, *own) if rate is not None]
 
 
 class Cluster(Connection):
@@ -187,11 +198,18 @@ class Cluster(Connection):
 
     def _require_links(self) -> None:
         unable = [name for name in self.provider if not PROVIDERS[name].shapes_links]
-        if unable and self.link.is_limited:
+        limits_mbit = self.link.limits_mbit
+        if unable and limits_mbit:
             able = " or ".join(name for name, provider in PROVIDERS.items() if provider.shapes_links)
             raise UsageError(
                 f"must be null with the provider {unable[0]}, which cannot limit links; use "
                 f"--provider {able}",
+                field="cluster.link.rate_mbit",
+            )
+        if max(limits_mbit, default=0.0) > MOST_MBIT:
+            raise UsageError(
+                f"must be at most {MOST_MBIT:,.0f}, the highest limit that Linux can set, got "
+                f"{max(limits_mbit):,.10g}; lower it, or use null for no limit",
                 field="cluster.link.rate_mbit",
             )
         n_workers = max(self.workers)

@@ -42,6 +42,7 @@ _MOST_OF_A_STEP = 0.4
 _TWO_SIDED_95 = 1.96
 SMALLEST_SPREAD = 0.05
 """Smallest standard deviation of a prediction's logarithm: repeats of one case differ by as much."""
+_MOST_NAMED = 4
 _SLOW = "slow"
 """Kind of fault that is simulated."""
 
@@ -80,6 +81,7 @@ class Prediction:
         limited_by: cause of most of the duration; `exchanges` is their processor time on workers.
         extrapolated: quantities beyond those that were measured.
         is_single: True if the strategy always runs one worker.
+        is_exact: False if its result differs from one device's by design.
     """
 
     workload: str
@@ -96,6 +98,11 @@ class Prediction:
     limited_by: Limit
     extrapolated: tuple[str, ...] = ()
     is_single: bool = False
+    is_exact: bool = True
+
+    @property
+    def title(self) -> str:
+        return f"{self.strategy}{'' if self.is_exact else ' (inexact)'}"
 
     @property
     def examples_per_s(self) -> float:
@@ -136,6 +143,7 @@ class Prediction:
             "faults": [dict(fault.document()) for fault in question.faults],
             "fault_texts": [f"worker {fault.worker}: {fault}" for fault in question.faults],
             "is_single": self.is_single,
+            "is_exact": self.is_exact,
         }
 
 
@@ -154,6 +162,7 @@ def predict_cases(
     """
     predictions: list[Prediction] = []
     errors: dict[str, UsageError] = {}
+    refused: dict[str, dict[str, None]] = {}
     cores = float(spec.cluster.cores_per_worker[0])
     for ref in spec.workloads:
         try:
@@ -166,16 +175,25 @@ def predict_cases(
                 try:
                     predictions.append(predict(workload, strategy, question, probe))
                 except UsageError as error:
-                    errors.setdefault(f"{strategy}: {error.message}", error)
+                    errors.setdefault(error.message, error)
+                    refused.setdefault(error.message, {})[str(strategy)] = None
     if not predictions:
         raise next(iter(errors.values()))
-    notes = list(errors)
+    notes = [
+        f"{_shortened_list(list(refused[text]))}: {text}" if text in refused else text for text in errors
+    ]
     if cores != probe.identity.cores:
         notes.append(
             f"with cores_per_worker={cores:g}, computation takes as long as profiled with "
             f"{probe.identity.cores:g}: several threads are not simulated yet, only exchanges use the cores"
         )
     return predictions, notes
+
+
+def _shortened_list(names: Sequence[str]) -> str:
+    """Names with commas; of many, the first ones and the number of the others."""
+    n_more = len(names) - _MOST_NAMED
+    return ", ".join(names) if n_more <= 1 else f"{', '.join(names[:_MOST_NAMED])} and {n_more} more"
 
 
 def _questions(
@@ -301,6 +319,7 @@ def predict_planned(
             *probe.beyond(planned.flows, question.workers),
         ),
         is_single=choose(strategy).strategy.single,
+        is_exact=plan.strategy_class not in ("bounded", "statistical"),
     )
 
 
@@ -428,10 +447,12 @@ class Predicted:
         for (workload, rate, faults), rivals in groups.items():
             alone = [p for p in candidates if p.is_single and p.workload == workload]
             fastest = fastest_by_workers(
-                (None if p.is_single else p.question.workers, str(p.strategy), p.examples_per_s)
+                (None if p.is_single else p.question.workers, p.title, p.examples_per_s)
                 for p in (*rivals, *alone)
             )
-            steps = ", then ".join(f"{strategy} from {n_workers} workers" for n_workers, strategy in fastest)
+            steps = ", then ".join(
+                f"{title} from {n_workers} worker{'s' * (n_workers > 1)}" for n_workers, title in fastest
+            )
             yield f"fastest, {workload} {surroundings_text(rate, faults)}: {steps}"
 
     def cases(self) -> list[JsonValue]:

@@ -15,6 +15,7 @@ from harness.cli import options, output
 from harness.cli.output import Answer
 from harness.cli.output_files import naming, output_file
 from harness.cli.process import WorkerOptions, isolate, run_options
+from harness.cluster import HIGHEST_MBIT
 from harness.errors import UsageError
 from harness.requests import PredictRequest
 from harness.written_values import kebab, parse_rate_mbit
@@ -36,7 +37,7 @@ ProbeFile = Annotated[
 ]
 _USUAL_WORKERS = "8,64"
 _MOST_WORKERS = 1_000_000
-_LOWEST_MBIT, _HIGHEST_MBIT = 1.0, 1e9
+_LOWEST_MBIT = 1.0
 
 
 def predict(
@@ -169,7 +170,7 @@ def _overrides(
 
     values: dict[str, object] = {"matrix": {}, "compare.baseline": None}
     if workers is not None or "cluster.workers" not in settings:
-        counts = (n_workers(text) for text in (workers or _USUAL_WORKERS).split(","))
+        counts = map(n_workers, (_USUAL_WORKERS if workers is None else workers).split(","))
         values["cluster.workers"] = list(dict.fromkeys(counts))
     if link is not None:
         values["cluster.link.rate_mbit"] = list(dict.fromkeys(map(rate_mbit, link.split(","))))
@@ -233,7 +234,7 @@ def rate_mbit(text: str) -> float | None:
     if text.strip().lower() == _UNLIMITED:
         return None
     rate = parse_rate_mbit(text)
-    if rate is None or not _LOWEST_MBIT <= rate <= _HIGHEST_MBIT:
+    if rate is None or not _LOWEST_MBIT <= rate <= HIGHEST_MBIT:
         raise UsageError(
             f"needs rates with a unit from 1mbit to 1000000gbit, or {_UNLIMITED}, got {text[:40]!r}",
             field="link",

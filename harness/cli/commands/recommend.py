@@ -143,7 +143,7 @@ def recommend(
     from harness.preflight import check_experiment
 
     strategies = _strategies(search.strategies)
-    n = None if workers is None else n_workers(workers)
+    n = None if workers is None else _one_number(workers)
     rate = None if link is None else rate_mbit(link)
     profiled: Experiment | Path
     measuring = exposure = None
@@ -191,6 +191,15 @@ def recommend(
     recommendation = replace(recommendation, notes=(*notes, *recommendation.notes))
     document = {"path": str(recommendation.path), **recommendation.to_document()}
     return Answer(document=document, show=partial(_show, recommendation))
+
+
+def _one_number(text: str) -> int:
+    if "," in text:
+        raise UsageError(
+            f"must be one number for a recommendation, got {text[:40]!r}; recommend for each number",
+            field="workers",
+        )
+    return n_workers(text)
 
 
 def _source_folder(source: str) -> tuple[Path | None, list[str]]:

@@ -119,6 +119,16 @@ def test_every_case_of_the_experiment_is_predicted() -> None:
     assert next(p for p in predictions if p.strategy.name == "single").efficiency == pytest.approx(1.0)
 
 
+def test_one_reason_is_one_note() -> None:
+    _, (note,) = cases(strategies="[none, ps, ps-load-balancing, all-reduce]", workers="[2, 1000000]")
+    assert note.startswith("none, ps, ps-load-balancing, all-reduce: ")
+
+
+def test_a_winner_whose_result_differs_is_marked() -> None:
+    assert predicted("local-sgd", 2).title == "local-sgd (inexact)"
+    assert predicted("ps", 2).title == "ps"
+
+
 def test_a_slow_worker_delays_the_step_of_all_that_wait_for_it() -> None:
     slow = "faults=[{worker: 1, kind: slow, delay_ms: 200}]"
     (usual,), _ = cases(workers="2")

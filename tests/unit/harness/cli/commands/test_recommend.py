@@ -99,6 +99,8 @@ def test_a_run_folder_is_enough(
     assert (request.source, request.workload, request.aim.workers) == (tmp_path, "dlrm", 8)
     assert request.measuring is None
     assert "workers: must be 2 or more, got none" in call(capsys, "recommend", str(tmp_path))[1].err
+    several = call(capsys, "recommend", str(tmp_path), "--workers", "4,8")[1].err
+    assert "workers: must be one number for a recommendation, got '4,8'" in several
     refusal = call(capsys, "recommend", str(tmp_path), "--workers", "8", "--measure")[1].err
     assert refusal == "stratbench: measure: is for a workload or an experiment, got a run folder; name one\n"
 
