@@ -26,6 +26,8 @@ _STEP_SCALE = 0.1
 """Relative errors of processor times and of steps beyond which an observation counts less (soft L1)."""
 _TOWARDS_START = 0.005
 """Weight of the first guess of a latency, which decides where no observation does."""
+_NEGLIGIBLE = 1e-6
+"""Part of the first guess of a cost that counts as none."""
 _MAD_TO_SD = 1.4826
 
 
@@ -121,7 +123,8 @@ def _processor_costs(
         loss="soft_l1",
         f_scale=_CPU_SCALE,
     )
-    return dict(zip(names, (result.x * guesses).tolist(), strict=True))
+    factors = np.where(result.x > _NEGLIGIBLE, result.x, 0.0)
+    return dict(zip(names, (factors * guesses).tolist(), strict=True))
 
 
 def _with_latencies(observations: Sequence[Observation], costs: Costs) -> Costs:

@@ -32,6 +32,8 @@ LEAST_GAIN = 0.01
 """Part by which each further builder must make a plan better."""
 _LEAST_BYTES = 10_000
 """Bytes per step below which two plans send as much."""
+_ALONE = (StrategyRef(name="single"),)
+"""Builders for one worker."""
 _AS_ALL_REDUCE = "hierarchical-all-reduce"
 """Strategy that is the same as all-reduce with one replica per worker, which predictions are about."""
 
@@ -73,9 +75,9 @@ def chosen_workload(workloads: Sequence[ProfiledWorkload], title: str | None) ->
 
 
 def numbers_of_workers(goal: Goal, n_workers: int) -> tuple[int, ...]:
-    """Numbers of workers to search with: for the goal `cheapest` also halves, down to two."""
+    """Numbers of workers to search with: for the goal `cheapest` also halves, down to one."""
     counts = [n_workers]
-    while goal is Goal.CHEAPEST and counts[-1] >= 4:
+    while goal is Goal.CHEAPEST and counts[-1] >= 2:
         counts.append(counts[-1] // 2)
     return tuple(counts)
 
@@ -372,7 +374,7 @@ def recommended(
                 workload,
                 question,
                 probe,
-                builders,
+                builders if question.workers > 1 else _ALONE,
                 rankings_of(goal),
                 limits=SearchLimits(seconds=aim.seconds / len(questions)),
                 seed=aim.seed,

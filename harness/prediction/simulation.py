@@ -100,6 +100,7 @@ class _Simulation:
                     raise ValueError(f"activity {activity.name!r} waits for {other!r}, which is unknown")
                 self._followers[other].append(activity.name)
         self._running: dict[str, _Running] = {}
+        self._users: dict[str, dict[str, float]] = {}
         self._now_s = 0.0
         self.spans: dict[str, tuple[float, float]] = {}
 
@@ -107,12 +108,15 @@ class _Simulation:
         """Run all activities."""
         self._release([name for name, n in self._n_missing.items() if not n])
         while self._running:
-            paces = _paces(self._running)
-            passed_s = min(run.left / paces[name] for name, run in self._running.items())
+            fractions = self._fractions()
+            paces = [fractions.get(name, 1.0) / run.fastest_s for name, run in self._running.items()]
+            passed_s = min(
+                run.left / pace for run, pace in zip(self._running.values(), paces, strict=True)
+            )
             self._now_s += passed_s
             ended = []
-            for name, run in self._running.items():
-                run.left -= passed_s * paces[name]
+            for (name, run), pace in zip(self._running.items(), paces, strict=True):
+                run.left -= passed_s * pace
                 if run.left <= _NEGLIGIBLE:
                     ended.append(name)
             for name in ended:
@@ -142,11 +146,48 @@ class _Simulation:
                 self._free.remove(lane)
                 self._begin(queue.popleft())
 
+    def _fractions(self) -> dict[str, float]:
+        """Activities that are slowed → part of the pace that each would have alone."""
+        users: dict[str, dict[str, float]] = {}
+        fair: dict[str, float] = {}
+        for resource, shares in self._users.items():
+            fair_share = _fair_share(shares.values(), 1.0)
+            if fair_share is not None:
+                users[resource], fair[resource] = dict(shares), fair_share
+        free = dict.fromkeys(users, 1.0)
+        fractions: dict[str, float] = {}
+        while fair:
+            slowest = min(fair, key=lambda resource: fair[resource] / max(users[resource].values()))
+            changed: set[str] = set()
+            for name in users[slowest]:
+                shares = self._running[name].shares
+                fraction = min(1.0, *(fair[r] / share for r, share in shares.items() if r in fair))
+                fractions[name] = fraction
+                for resource, share in shares.items():
+                    if resource in fair and resource != slowest:
+                        del users[resource][name]
+                        free[resource] = max(0.0, free[resource] - fraction * share)
+                        changed.add(resource)
+            del fair[slowest]
+            # The others may get more, once these use less of the resources that they share.
+            for resource in changed:
+                fair_share = _fair_share(users[resource].values(), free[resource])
+                if fair_share is None:
+                    del fair[resource]
+                else:
+                    fair[resource] = fair_share
+        return fractions
+
     def _begin(self, name: str) -> None:
-        self._running[name] = _Running.of(self._by_name[name], self._rates, self._now_s)
+        run = self._running[name] = _Running.of(self._by_name[name], self._rates, self._now_s)
+        for resource, share in run.shares.items():
+            self._users.setdefault(resource, {})[name] = share
 
     def _end(self, name: str) -> None:
-        self.spans[name] = self._running.pop(name).start_s, self._now_s
+        run = self._running.pop(name)
+        self.spans[name] = run.start_s, self._now_s
+        for resource in run.shares:
+            del self._users[resource][name]
         lane = self._by_name[name].lane
         if lane is not None:
             self._free.add(lane)
@@ -187,53 +228,20 @@ class _Running:
         )
 
 
-def _paces(running: Mapping[str, _Running]) -> dict[str, float]:
-    """Pace of each activity, in parts per second."""
-    fractions = dict.fromkeys(running, 1.0)
-    free = {resource: 1.0 for run in running.values() for resource in run.shares}
-    left = {name: run for name, run in running.items() if run.shares}
-    while left:
-        fair = _fair_shares(left.values(), free)
-        if not fair:
-            break
-        slowest: dict[str, float] = {}
-        slowest_at: str | None = None
-        for name, run in left.items():
-            slow = [(fair[r] / share, r) for r, share in run.shares.items() if r in fair and share > fair[r]]
-            fraction, resource = min(slow, default=(1.0, None))
-            slowest[name] = fraction
-            if resource is not None and fraction <= min(slowest.values()):
-                slowest_at = resource
-        for name, run in list(left.items()):
-            # The others may get more, once these use less of the resources that they share.
-            if slowest_at is None or slowest_at in run.shares:
-                del left[name]
-                fractions[name] = slowest[name]
-                for resource, share in run.shares.items():
-                    free[resource] = max(0.0, free[resource] - slowest[name] * share)
-    return {name: fractions[name] / run.fastest_s for name, run in running.items()}
-
-
-def _fair_shares(running: Collection[_Running], free: Mapping[str, float]) -> dict[str, float]:
-    """Scarce resource → part of it that each activity may use: small needs are met, the rest is divided.
+def _fair_share(shares: Collection[float], free: float) -> float | None:
+    """Part of a resource that each activity may use: small needs are met, the rest is divided.
 
     Args:
-        free: resource → part of it that other activities leave.
+        shares: parts that the activities would use alone.
+    Returns:
+        None if the resource has enough for all.
     """
-    wanted: dict[str, list[float]] = {}
-    for run in running:
-        for resource, share in run.shares.items():
-            wanted.setdefault(resource, []).append(share)
-    fair: dict[str, float] = {}
-    for resource, shares in wanted.items():
-        left = free[resource]
-        if sum(shares) <= left + _NEGLIGIBLE:
-            continue
-        shares.sort()
-        for k, share in enumerate(shares):
-            fair_share = left / (len(shares) - k)
-            if share > fair_share:
-                fair[resource] = fair_share
-                break
-            left -= share
-    return fair
+    if sum(shares) <= free + _NEGLIGIBLE:
+        return None
+    ordered = sorted(shares)
+    for k, share in enumerate(ordered):
+        fair = free / (len(ordered) - k)
+        if share > fair:
+            return fair
+        free -= share
+    return None

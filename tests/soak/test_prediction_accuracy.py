@@ -5,7 +5,6 @@ limit of links and with two workers.
 """
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -32,7 +31,8 @@ STRATEGIES = (
     "fully-sharded",
     "local-sgd",
 )
-N_WORKERS = [n for n in (2, 3, 4) if n <= (os.cpu_count() or 1)]
+N_WORKERS = [2, 3, 4]
+"""Numbers of workers; where the machine has fewer cores, they share them."""
 LINKS = "[100, 300, 1000, null]"
 MOST_MEDIAN, MOST_P90, LEAST_TAU, LEAST_BEST, NEAR = 0.08, 0.2, 0.9, 0.9, 1.05
 
@@ -51,7 +51,7 @@ class Step:
 
 def stratbench(*args: str, cwd: Path) -> str:
     command = [sys.executable, "-m", "harness.cli", *args]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=3 * 3600)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=6 * 3600)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -60,11 +60,11 @@ def measured_steps(settings: list[str], cwd: Path) -> dict[tuple[object, ...], d
     """Conditions (workload, workers, link) → strategy → step."""
     options = [part for setting in settings for part in ("--set", setting)]
     stratbench("probe", *options, cwd=cwd)
-    workers = f"cluster.workers={[*N_WORKERS]}"
+    workers = f"cluster.workers={N_WORKERS}"
     links = [f"cluster.link.rate_mbit={LINKS}"] if "cluster.provider=docker" in settings else []
     fixed = [
         *("--workloads", ",".join(WORKLOADS), "--strategies", ",".join(STRATEGIES), "--out", "held"),
-        *("--repeats", "1", "--set", "measure.rounds=8", "--set", "compare.baseline=none"),
+        *("--repeats", "1", "--set", "measure.rounds=4", "--set", "compare.baseline=none"),
     ]
     varied = [part for setting in (workers, *links) for part in ("--set", setting)]
     stratbench("run", "quickstart", *fixed, *options, *varied, cwd=cwd)
@@ -88,7 +88,7 @@ def tau(steps: list[Step]) -> float:
     return statistics.fmean(signs)
 
 
-@pytest.mark.timeout(6 * 3600)
+@pytest.mark.timeout(8 * 3600)
 @pytest.mark.parametrize("provider", ["local", pytest.param("docker", marks=pytest.mark.docker)])
 def test_steps_of_other_workloads_are_predicted(provider: str, tmp_path: Path, capsys) -> None:
     by_place = measured_steps([f"cluster.provider={provider}"], tmp_path)

@@ -36,7 +36,7 @@ ProbeFile = Annotated[
     ),
 ]
 _USUAL_WORKERS = "8,64"
-_MOST_WORKERS = 1_000_000
+_MOST_WORKERS = 65_536
 _LOWEST_MBIT = 1.0
 
 
