@@ -110,9 +110,7 @@ class _Simulation:
         while self._running:
             fractions = self._fractions()
             paces = [fractions.get(name, 1.0) / run.fastest_s for name, run in self._running.items()]
-            passed_s = min(
-                run.left / pace for run, pace in zip(self._running.values(), paces, strict=True)
-            )
+            passed_s = min(run.left / pace for run, pace in zip(self._running.values(), paces, strict=True))
             self._now_s += passed_s
             ended = []
             for (name, run), pace in zip(self._running.items(), paces, strict=True):
@@ -150,10 +148,10 @@ class _Simulation:
         """Activities that are slowed → part of the pace that each would have alone."""
         users: dict[str, dict[str, float]] = {}
         fair: dict[str, float] = {}
-        for resource, shares in self._users.items():
-            fair_share = _fair_share(shares.values(), 1.0)
+        for resource, own in self._users.items():
+            fair_share = _fair_share(own.values(), 1.0)
             if fair_share is not None:
-                users[resource], fair[resource] = dict(shares), fair_share
+                users[resource], fair[resource] = dict(own), fair_share
         free = dict.fromkeys(users, 1.0)
         fractions: dict[str, float] = {}
         while fair:

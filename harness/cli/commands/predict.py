@@ -14,11 +14,17 @@ import typer
 from harness.cli import options, output
 from harness.cli.output import Answer
 from harness.cli.output_files import naming, output_file
+from harness.cli.prediction_options import (
+    UNLIMITED,
+    ProbeFile,
+    experiment_of,
+    n_workers,
+    rate_mbit,
+    run_folder,
+)
 from harness.cli.process import WorkerOptions, isolate, run_options
-from harness.cluster import HIGHEST_MBIT
 from harness.errors import UsageError
 from harness.requests import PredictRequest
-from harness.written_values import kebab, parse_rate_mbit
 
 if TYPE_CHECKING:
     from harness.experiment.model import Experiment
@@ -26,18 +32,7 @@ if TYPE_CHECKING:
     from strategies.plan.faults import Fault
 
 EXAMPLE = "stratbench predict quickstart --workers 8,64,512 --link 1gbit,25gbit"
-_UNLIMITED = "unlimited"
-ProbeFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--probe",
-        metavar="FILE",
-        help="Costs of exchanges [default: this machine's; measured for an experiment if missing].",
-    ),
-]
 _USUAL_WORKERS = "8,64"
-_MOST_WORKERS = 65_536
-_LOWEST_MBIT = 1.0
 
 
 def predict(
@@ -62,7 +57,7 @@ def predict(
         typer.Option(
             "--link",
             metavar="RATE,…",
-            help=f"Rates of each worker's link, such as 1gbit or {_UNLIMITED} [default: the experiment's].",
+            help=f"Rates of each worker's link, such as 1gbit or {UNLIMITED} [default: the experiment's].",
         ),
     ] = None,
     strategies: Annotated[
@@ -181,67 +176,6 @@ def _overrides(
     return values
 
 
-def run_folder(source: str) -> tuple[Path | None, list[str]]:
-    """The run folder that an argument names, None for an experiment; and a note if it could mean both.
-
-    Raises:
-        StoreError: it is a folder without a run, and no experiment.
-    """
-    from harness.experiment.load import shipped
-    from harness.records.run_documents import RUN_FILE
-
-    path = Path(source)
-    if not path.is_dir():
-        return None, []
-    is_experiment = kebab(source) in {item.stem for item in shipped()}
-    if (path / RUN_FILE).is_file():
-        return path, [f"{source} is the run folder, not the experiment of this name"] if is_experiment else []
-    if is_experiment:
-        return None, [f"{source} is the experiment; the folder of this name has no run"]
-    from harness.records.stored_run import require_run
-
-    require_run(path)
-    return path, []
-
-
-def experiment_of(run_dir: Path) -> Mapping[str, object]:
-    """Document of a run's experiment."""
-    from harness.records.run_documents import read_experiment, read_head
-
-    return read_experiment(run_dir, read_head(run_dir))
-
-
-def n_workers(text: str) -> int:
-    """Read a number of workers.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if not text.strip().isdecimal() or not text.isascii() or not 1 <= int(text) <= _MOST_WORKERS:
-        raise UsageError(
-            f"needs numbers from 1 to {_MOST_WORKERS:,} with commas, such as 8,64, got {text[:40]!r}",
-            field="workers",
-        )
-    return int(text)
-
-
-def rate_mbit(text: str) -> float | None:
-    """Read the rate of a link; None for one without a limit.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if text.strip().lower() == _UNLIMITED:
-        return None
-    rate = parse_rate_mbit(text)
-    if rate is None or not _LOWEST_MBIT <= rate <= HIGHEST_MBIT:
-        raise UsageError(
-            f"needs rates with a unit from 1mbit to 1000000gbit, or {_UNLIMITED}, got {text[:40]!r}",
-            field="link",
-        )
-    return rate
-
-
 def _changes(predicted: Predicted) -> list[str]:
     return [f"changed: {', '.join(predicted.changes)}"] if predicted.changes else []
 
@@ -260,10 +194,10 @@ def _show(predicted: Predicted, page: Path | None) -> None:
     ordered = sorted(predicted.predictions, key=order)
     for line in _changes(predicted):
         output.print_line(line)
-    for (workload, n_workers, _, faults), rows in itertools.groupby(ordered, key=group):
+    for (workload, n, _, faults), rows in itertools.groupby(ordered, key=group):
         cases = list(rows)
         question = cases[0].question
-        workers = f"{n_workers} worker{'s' * (n_workers > 1)}"
+        workers = f"{n} worker{'s' * (n > 1)}"
         surroundings = surroundings_text(question.link_mbit, faults)
         output.print_line(f"{workload} · {workers} · batch {question.batch_size} · links {surroundings}")
         _show_cases(cases)

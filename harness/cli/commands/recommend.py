@@ -14,9 +14,9 @@ import typer
 
 from harness.canonical import slug
 from harness.cli import options, output
-from harness.cli.commands.predict import ProbeFile, experiment_of, n_workers, rate_mbit, run_folder
 from harness.cli.output import Answer
 from harness.cli.output_files import output_file
+from harness.cli.prediction_options import ProbeFile, experiment_of, n_workers, rate_mbit, run_folder
 from harness.cli.process import WorkerOptions, isolate, run_options
 from harness.errors import StoreError, UsageError
 from harness.prediction.goals import RULES, Aim, Goal
