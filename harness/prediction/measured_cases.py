@@ -11,6 +11,7 @@ from harness.experiment.cases import CONTROL
 from harness.experiment.load import laid_over
 from harness.prediction.conditions import probe_command
 from harness.prediction.observations import (
+    burst_of,
     is_usable,
     profiled_workloads,
     shared_cores_of,
@@ -70,6 +71,7 @@ def question_of(record: Record) -> Question:
         workers=record.workers,
         batch_size=record.batch_size,
         link_mbit=None if record.link is None else record.link.requested_mbit,
+        link_burst_bytes=burst_of(record),
         shared_cores=shared_cores_of(record),
     )
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import TypeAlias, cast
 
 from harness.errors import StoreError, UsageError
@@ -27,6 +29,11 @@ from strategies.planner import exchanges, topology_of
 from strategies.topology import Device, Topology
 
 BYTES_PER_MBIT = 125_000
+VALUES_OF_FRAMES = 1448 / 1514
+"""Part of TCP's Ethernet frames that is no header: 52 of 1,500 bytes are IP's and TCP's, 14 more the frame's.
+
+A link limited to 300 Mbit/s carries this part of it as payload: 286.9 Mbit/s were measured.
+"""
 SERVERS = "servers"
 """Family of plans with parameter servers; others are named after their collectives' transport."""
 _BATCH_SIZE = "batch_size"
@@ -42,6 +49,7 @@ class ProfiledWorkload:
         batch_size: largest requested batch of its profiles, under the run's batch rule.
         profiles: examples of a worker → profile, scaled to untraced steps.
         idle_s: examples of a worker → time in which workers without exchanges wait in a step.
+        spread_s: examples of a worker → standard deviation of the duration of a step without exchanges.
     """
 
     name: str
@@ -51,6 +59,7 @@ class ProfiledWorkload:
     batch_size: int
     profiles: Mapping[int, StepProfile] = field(default_factory=dict)
     idle_s: Mapping[int, float] = field(default_factory=dict)
+    spread_s: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -90,9 +99,29 @@ class ProfiledWorkload:
         """True if a number of examples lies within the measured ones."""
         return min(self.profiles) <= examples <= max(self.profiles)
 
-    def waiting_s(self, examples: int) -> float:
+    def idle_of(self, examples: int) -> float:
         """Time in which workers without exchanges wait in a step, at the nearest number of examples."""
-        return self.idle_s[min(self.idle_s, key=lambda known: abs(known - examples))]
+        return self.idle_s[_nearest(self.idle_s, examples)]
+
+    def waiting_s(self, planned: PlannedStep) -> float:
+        """Time in a step in which all wait, beside the simulation: as without exchanges, and for the slowest.
+
+        Durations vary from step to step. Workers that exchange something every step take as long as the
+        slowest of them: the median of the largest of n normal values is Φ⁻¹(0.5^(1/n)) standard deviations
+        above theirs. With an exchange every p steps, it is that of sums of p, ÷ p.
+        """
+        examples = max(planned.profiles)
+        idle_s = self.idle_of(examples)
+        n_workers = len(planned.plan.replicas_per_task)
+        if not planned.flows or n_workers == 1 or not self.spread_s:
+            return idle_s
+        slowest = NormalDist().inv_cdf(0.5 ** (1 / n_workers))
+        period = min(flow.period for flow in planned.flows)
+        return idle_s + slowest * self.spread_s[_nearest(self.spread_s, examples)] / math.sqrt(period)
+
+
+def _nearest(known: Iterable[int], examples: int) -> int:
+    return min(known, key=lambda own: abs(own - examples))
 
 
 _Key: TypeAlias = tuple[str, frozenset[tuple[str, Scalar]], Computation, str]
@@ -164,6 +193,7 @@ def _combined(profiles: Sequence[tuple[Record, StoredProfile]]) -> ProfiledWorkl
         most_workers[examples] = max(record.workers, most_workers.get(examples, 0))
     scaled: defaultdict[int, list[StepProfile]] = defaultdict(list)
     idle_s: defaultdict[int, list[float]] = defaultdict(list)
+    spread_s: defaultdict[int, list[float]] = defaultdict(list)
     for record, stored in profiles:
         examples = stored.profile.examples
         if record.workers == most_workers[examples]:
@@ -173,6 +203,7 @@ def _combined(profiles: Sequence[tuple[Record, StoredProfile]]) -> ProfiledWorkl
             shared = shared_cores_of(record)
             waits = 1.0 if shared is None else max(1.0, record.workers * cores_of(record) / shared)
             idle_s[examples].append(max(0.0, step_s - busy_s * waits))
+            spread_s[examples].append(_spread_s(record))
     largest, stored = max(profiles, key=lambda pair: _requested_batch(pair[0]))
     return ProfiledWorkload(
         name=largest.workload,
@@ -182,6 +213,7 @@ def _combined(profiles: Sequence[tuple[Record, StoredProfile]]) -> ProfiledWorkl
         batch_size=_requested_batch(largest),
         profiles={examples: typical_profile(repeats) for examples, repeats in scaled.items()},
         idle_s={examples: statistics.fmean(repeats) for examples, repeats in idle_s.items()},
+        spread_s={examples: statistics.fmean(repeats) for examples, repeats in spread_s.items()},
     )
 
 
@@ -203,7 +235,6 @@ def observations(run: StoredRun, workloads: Sequence[ProfiledWorkload]) -> Itera
         planned = planned_step(workload, chosen, topology)
         if not_simulated(planned) or not planned.flows or record.cpu_s_per_step is None:
             continue
-        examples = topology.kinds().examples[0]
         rate = None if record.link is None else record.link.measured_mbit
         step_s = _step_s(record)
         yield Observation(
@@ -213,10 +244,11 @@ def observations(run: StoredRun, workloads: Sequence[ProfiledWorkload]) -> Itera
                 cores=cores_of(record),
                 shared_cores=shared_cores_of(record),
                 link_bytes_per_s=None if rate is None else rate * BYTES_PER_MBIT,
+                link_burst_bytes=burst_of(record),
             ),
             step_s=step_s,
             cpu_s=record.cpu_s_per_step if _is_one_core(record) else (step_s,) * record.workers,
-            idle_s=workload.waiting_s(sum(examples)),
+            idle_s=workload.waiting_s(planned),
         )
 
 
@@ -261,6 +293,12 @@ def cores_of(record: Record) -> float:
     """Cores of each worker."""
     cores = None if record.method is None else record.method.cores_per_worker
     return 1.0 if cores is None else cores
+
+
+def burst_of(record: Record) -> float:
+    """Bytes that pass the link of each worker at once after a pause; 0 without a limit."""
+    links = () if record.link is None else record.link.workers or ()
+    return float(max((link.burst_bytes or 0 for link in links), default=0))
 
 
 def shared_cores_of(record: Record) -> float | None:
@@ -310,6 +348,14 @@ def _chosen(record: Record) -> Chosen | None:
 
 def _step_s(record: Record) -> float:
     return record.typical_step_s or 0.0
+
+
+def _spread_s(record: Record) -> float:
+    """Standard deviation of a step's duration, by its median and its 90th percentile."""
+    steps = record.step_s
+    if steps is None or steps.p50 is None or steps.p90 is None:
+        return 0.0
+    return max(0.0, steps.p90 - steps.p50) / NormalDist().inv_cdf(0.9)
 
 
 def _busy_s(record: Record, step_s: float) -> float:

@@ -16,6 +16,7 @@ from harness.experiment.model import NO_FAULTS, Experiment
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.prediction.observations import (
     BYTES_PER_MBIT,
+    VALUES_OF_FRAMES,
     ProfiledWorkload,
     family,
     not_simulated,
@@ -54,6 +55,7 @@ class Question:
     Attributes:
         batch_size: global batch.
         link_mbit: limit of each worker's link; None without one.
+        link_burst_bytes: bytes that pass such a link at once after a pause.
         cores: cores of each worker; None for those of the probe's.
         shared_cores: cores that all workers share; None if each has its own.
         faults: slow workers, in a step in which all of them are active.
@@ -63,6 +65,7 @@ class Question:
     workers: int
     batch_size: int
     link_mbit: float | None = None
+    link_burst_bytes: float = 0.0
     cores: float | None = None
     shared_cores: float | None = None
     faults: tuple[Fault, ...] = ()
@@ -262,7 +265,8 @@ def simulated(planned: PlannedStep, strategy: StrategyRef, question: Question, p
     machines = Machines(
         cores=_cores(question, probe),
         shared_cores=question.shared_cores,
-        link_bytes_per_s=None if rate is None else rate * BYTES_PER_MBIT,
+        link_bytes_per_s=None if rate is None else rate * BYTES_PER_MBIT * VALUES_OF_FRAMES,
+        link_burst_bytes=question.link_burst_bytes,
         waits_s=_waits_s(question),
     )
     return simulate_step(planned, probe.costs, machines)
@@ -290,7 +294,7 @@ def predict_planned(
     examples = max(planned.profiles)
     alone_s = planned.profiles[examples].step_s
     slow_s = max(_waits_s(question), default=0.0)
-    waiting_s = workload.waiting_s(examples)
+    waiting_s = workload.waiting_s(planned)
     step_s = step.step_s + waiting_s
     known = probe.spreads.get(family(planned.flows), max(probe.spreads.values(), default=0.0))
     spread = max(SMALLEST_SPREAD, known if planned.flows else 0.0)
@@ -309,7 +313,7 @@ def predict_planned(
         step_s=step_s,
         low_s=step_s / factor,
         high_s=step_s * factor,
-        efficiency=(alone_s + slow_s + waiting_s) / step_s,
+        efficiency=min(1.0, (alone_s + slow_s + workload.idle_of(examples)) / step_s),
         payload_bytes=plan.payload_bytes_per_step,
         busiest_bytes=0 if busiest is None else busiest.busiest_bytes,
         memory_bytes=plan.worker_bytes + max(plan.server_bytes, default=0),

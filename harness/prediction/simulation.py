@@ -4,6 +4,9 @@ An activity needs an amount of each of its resources, and gets all of them at th
 run at the same time share a scarce resource evenly, and what one does not use is left to the others (max-min
 fairness), as threads share a core and connections a link. Between two events, all paces are constant.
 
+A resource may have a bucket of tokens, as limited links have: what it does not use fills the bucket, and an
+activity that begins uses these tokens first, at once.
+
 A lane runs one activity at a time until it ends, like the thread of TensorFlow's executor on one core: of the
 activities that wait for it, the one that follows the ended one is next, then the oldest.
 
@@ -20,6 +23,7 @@ from dataclasses import dataclass, field
 
 _NEGLIGIBLE = 1e-9
 """Part of a resource or an activity that counts as none, because of rounding."""
+_NO_BUCKETS: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,27 +53,37 @@ class Timeline:
         spans: activity → its start and end, in seconds.
         busy_s: resource → seconds in which the activities' needs would use it up.
         activities: activities by name.
+        tokens: resource → amount in its bucket at the end.
     """
 
     spans: Mapping[str, tuple[float, float]]
     busy_s: Mapping[str, float]
     activities: Mapping[str, Activity]
+    tokens: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def end_s(self) -> float:
         return max((end_s for _, end_s in self.spans.values()), default=0.0)
 
 
-def simulate(activities: Sequence[Activity], rates: Mapping[str, float]) -> Timeline:
+def simulate(
+    activities: Sequence[Activity],
+    rates: Mapping[str, float],
+    *,
+    buckets: Mapping[str, float] = _NO_BUCKETS,
+    tokens: Mapping[str, float] | None = None,
+) -> Timeline:
     """Run activities until all have ended.
 
     Args:
         activities: activities; those in `after` are among them, and there is no cycle.
         rates: resource → units per second; a resource that is not listed is never used up.
+        buckets: resource with a rate → most tokens, in its units. tokens: amounts at the start; None for full
+            buckets.
     Raises:
         ValueError: an activity waits for itself, or for an unknown one.
     """
-    simulation = _Simulation(activities, rates)
+    simulation = _Simulation(activities, rates, buckets, buckets if tokens is None else tokens)
     simulation.run()
     busy_s: dict[str, float] = {}
     for activity in activities:
@@ -77,7 +91,7 @@ def simulate(activities: Sequence[Activity], rates: Mapping[str, float]) -> Time
             if resource in rates:
                 busy_s[resource] = busy_s.get(resource, 0.0) + amount / rates[resource]
     by_name = {activity.name: activity for activity in activities}
-    return Timeline(spans=simulation.spans, busy_s=busy_s, activities=by_name)
+    return Timeline(spans=simulation.spans, busy_s=busy_s, activities=by_name, tokens=simulation.tokens)
 
 
 class _Simulation:
@@ -85,9 +99,18 @@ class _Simulation:
 
     Attributes:
         spans: activities that have ended, with start and end.
+        tokens: resource → amount in its bucket.
     """
 
-    def __init__(self, activities: Sequence[Activity], rates: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        activities: Sequence[Activity],
+        rates: Mapping[str, float],
+        buckets: Mapping[str, float],
+        tokens: Mapping[str, float],
+    ) -> None:
+        self._buckets = buckets
+        self.tokens = dict(tokens)
         self._by_name = {activity.name: activity for activity in activities}
         self._rates = rates
         self._queues: dict[str, deque[str]] = {a.lane: deque() for a in activities if a.lane is not None}
@@ -112,6 +135,7 @@ class _Simulation:
             paces = [fractions.get(name, 1.0) / run.fastest_s for name, run in self._running.items()]
             passed_s = min(run.left / pace for run, pace in zip(self._running.values(), paces, strict=True))
             self._now_s += passed_s
+            self._fill_buckets(passed_s, fractions)
             ended = []
             for (name, run), pace in zip(self._running.items(), paces, strict=True):
                 run.left -= passed_s * pace
@@ -176,8 +200,28 @@ class _Simulation:
                     fair[resource] = fair_share
         return fractions
 
+    def _fill_buckets(self, passed_s: float, fractions: Mapping[str, float]) -> None:
+        for resource, most in self._buckets.items():
+            users = self._users.get(resource, {})
+            used = sum(share * fractions.get(name, 1.0) for name, share in users.items())
+            filled = self.tokens[resource] + passed_s * self._rates[resource] * max(0.0, 1.0 - used)
+            self.tokens[resource] = min(most, filled)
+
+    def _needs(self, activity: Activity) -> Mapping[str, float]:
+        """Needs of an activity that begins, without those that its tokens cover."""
+        if self._buckets.keys().isdisjoint(activity.needs):
+            return activity.needs
+        needs = dict(activity.needs)
+        for resource in self._buckets.keys() & needs.keys():
+            covered = min(needs[resource], self.tokens[resource])
+            self.tokens[resource] -= covered
+            needs[resource] -= covered
+        return needs
+
     def _begin(self, name: str) -> None:
-        run = self._running[name] = _Running.of(self._by_name[name], self._rates, self._now_s)
+        activity = self._by_name[name]
+        run = _Running.of(activity.least_s, self._needs(activity), self._rates, self._now_s)
+        self._running[name] = run
         for resource, share in run.shares.items():
             self._users.setdefault(resource, {})[name] = share
 
@@ -213,9 +257,11 @@ class _Running:
     left: float
 
     @classmethod
-    def of(cls, activity: Activity, rates: Mapping[str, float], now_s: float) -> _Running:
-        seconds = {name: amount / rates[name] for name, amount in activity.needs.items() if name in rates}
-        fastest_s = max(activity.least_s, *seconds.values(), 0.0)
+    def of(
+        cls, least_s: float, needs: Mapping[str, float], rates: Mapping[str, float], now_s: float
+    ) -> _Running:
+        seconds = {name: amount / rates[name] for name, amount in needs.items() if name in rates}
+        fastest_s = max(least_s, *seconds.values(), 0.0)
         shares = {
             name: needed_s / fastest_s
             for name, needed_s in seconds.items()

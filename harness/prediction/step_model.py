@@ -38,12 +38,14 @@ class Machines:
         cores: cores of each worker.
         shared_cores: cores that all workers share; None if each has its own.
         link_bytes_per_s: rate of each worker's link in one direction; None without a limit.
+        link_burst_bytes: bytes that pass at once after a pause, as through a token bucket.
         waits_s: time that each worker waits before its step; empty if none waits.
     """
 
     cores: float = 1.0
     shared_cores: float | None = None
     link_bytes_per_s: float | None = None
+    link_burst_bytes: float = 0.0
     waits_s: Sequence[float] = ()
 
 
@@ -90,18 +92,28 @@ def simulate_step(planned: PlannedStep, costs: Costs, machines: Machines) -> Sim
     rates = {core(number): machines.cores for number in model.members}
     if machines.shared_cores is not None:
         rates[SHARED_CORES] = machines.shared_cores
+    buckets: dict[str, float] = {}
     if machines.link_bytes_per_s is not None:
-        ways = (way(number) for number in model.members for way in (link_out, link_in))
+        ways = [way(number) for number in model.members for way in (link_out, link_in)]
         rates |= dict.fromkeys(ways, machines.link_bytes_per_s)
-    timeline = simulate(model.activities(), rates)
+        buckets = dict.fromkeys(ways, machines.link_burst_bytes) if machines.link_burst_bytes else {}
+    timeline = _steady(model.activities(), rates, buckets)
     step_s, busy_s = timeline.end_s, dict(timeline.busy_s)
     if planned.period > 1:
-        usual = simulate(model.activities(with_periodic=False), rates)
+        usual = _steady(model.activities(with_periodic=False), rates, buckets)
         step_s = usual.end_s + (step_s - usual.end_s) / planned.period
         for name, seconds in busy_s.items():
             usual_s = usual.busy_s.get(name, 0.0)
             busy_s[name] = usual_s + (seconds - usual_s) / planned.period
     return SimulatedStep(step_s=step_s, busy_s=busy_s, members=model.members, timeline=timeline)
+
+
+def _steady(
+    activities: Sequence[Activity], rates: Mapping[str, float], buckets: Mapping[str, float]
+) -> Timeline:
+    """A step after others, which left their tokens."""
+    timeline = simulate(activities, rates, buckets=buckets)
+    return simulate(activities, rates, buckets=buckets, tokens=timeline.tokens) if buckets else timeline
 
 
 def processor_s(planned: PlannedStep, costs: Costs) -> list[float]:
@@ -467,7 +479,7 @@ class _StepModel:
             sent = self._add(
                 f"{e} {pair.worker}→{pair.server}",
                 cpu={pair.worker: e.flow.n_messages * e.flow.n_rounds * cost.client_s * pair.n_servers},
-                least_s=cost.latency_s,
+                least_s=cost.ids_s,
                 after=[self._request(pair.worker, after)],
                 out={pair.worker: pair.n_bytes * pair.n_servers},
                 into={pair.server: pair.n_bytes * pair.n_workers},
@@ -492,14 +504,15 @@ class _StepModel:
                 after=[sent for sent in ids if sent is not None] or [request],
             )
             received_s = pair.n_bytes * cost.receive_s + n_messages * cost.client_s
-            self._add(
+            self._send(
                 f"{e} {pair.server}→{pair.worker}",
                 cpu=_both(
                     (pair.server, pair.n_bytes * cost.send_s * pair.n_workers),
                     (pair.worker, received_s * pair.n_servers),
                 ),
                 least_s=cost.latency_s,
-                after=self._in_turn((pair.server, pair.worker), f"{e} {pair.server}→{pair.worker}", [read]),
+                after=[read],
+                connection=(pair.server, pair.worker),
                 out={pair.server: pair.n_bytes * pair.n_workers},
                 into={pair.worker: pair.n_bytes * pair.n_servers},
             )
@@ -528,16 +541,15 @@ class _StepModel:
                     after=after[pair.server],
                 )
                 added[pair.server] = [own]
-            moved = self._add(
+            moved = self._send(
                 f"{e} {pair.worker}→{pair.server}",
                 cpu=_both(
                     (pair.worker, (pair.n_bytes * cost.send_s + n_messages * cost.client_s) * pair.n_servers),
                     (pair.server, pair.n_bytes * cost.receive_s * pair.n_workers),
                 ),
                 least_s=cost.latency_s,
-                after=self._in_turn(
-                    (pair.worker, pair.server), f"{e} {pair.worker}→{pair.server}", encoded[pair.worker]
-                ),
+                after=encoded[pair.worker],
+                connection=(pair.worker, pair.server),
                 out={pair.worker: pair.n_bytes * pair.n_servers},
                 into={pair.server: pair.n_bytes * pair.n_workers},
             )
@@ -553,6 +565,24 @@ class _StepModel:
                 )
             )
         return added
+
+    def _send(
+        self,
+        name: str,
+        *,
+        cpu: Mapping[int | None, float] | Mapping[int, float],
+        least_s: float,
+        after: Sequence[str],
+        connection: object,
+        out: Mapping[int | None, float] | Mapping[int, float],
+        into: Mapping[int | None, float] | Mapping[int, float],
+    ) -> str:
+        """Copies of a whole tensor, and then its bytes on the way, in turn with others on a connection."""
+        copied = self._add(
+            f"{name} copy", cpu=cpu, after=self._in_turn(("copy", connection), f"{name} copy", after)
+        )
+        on_the_way = self._in_turn(connection, name, [copied])
+        return self._add(name, least_s=least_s, after=on_the_way, out=out, into=into)
 
     def _in_turn(self, connection: object, name: str, after: Sequence[str]) -> list[str]:
         """Activities before one, and the latest one of its connection, which carries one at a time."""
@@ -592,16 +622,19 @@ class _StepModel:
             )
             for number in self.members
         ]
-        in_ring = flow.transport == "tcp"
-        moved = self._add(
-            f"{e} move",
-            cpu={number: float(sent[task]) * byte_s for number, task in self._first.items()},
-            least_s=_latency_s(flow, cost.round_s),
-            # The workers' own ring carries out one exchange after the other.
-            after=self._in_turn("ring", f"{e} move", handed_over) if in_ring else handed_over,
-            out={number: float(sent[task]) for number, task in self._first.items()},
-            into={number: float(received[task]) for number, task in self._first.items()},
-        )
+        name = f"{e} move"
+        cpu = {number: float(sent[task]) * byte_s for number, task in self._first.items()}
+        latency_s = _latency_s(flow, cost.round_s)
+        out = {number: float(sent[task]) for number, task in self._first.items()}
+        into = {number: float(received[task]) for number, task in self._first.items()}
+        if flow.transport == "tcp":
+            # The workers' own ring carries out one exchange after the other, in small pieces.
+            turn = self._in_turn("ring", name, handed_over)
+            moved = self._add(name, cpu=cpu, least_s=latency_s, after=turn, out=out, into=into)
+        else:
+            moved = self._send(
+                name, cpu=cpu, least_s=latency_s, after=handed_over, connection=e, out=out, into=into
+            )
         return {
             number: [
                 self._add(

@@ -9,13 +9,16 @@ import pytest
 from planned_steps import STEP, profile
 
 from harness.errors import UsageError
-from harness.prediction.observations import observations, profiled_workloads
+from harness.experiment.chosen_strategy import choose
+from harness.experiment.references import StrategyRef
+from harness.prediction.observations import observations, planned_step, profiled_workloads
 from harness.prediction.probe import identity_of, probe_of
 from harness.prediction.profile import StoredProfile
 from harness.records.conditions import Machine, Method
 from harness.records.outcome import Failure, StepSeconds
 from harness.records.record import CORES_SHARED, Record
 from harness.records.stored_run import StoredRun
+from strategies.topology import Topology
 
 METHOD = Method(
     seed=0, steps=10, warmup_rule="auto", interleave=True, batch_rule="global", cores_per_worker=1
@@ -77,7 +80,7 @@ def durations(run: StoredRun) -> Sequence[float]:
 def test_a_profile_is_scaled_to_the_processor_time_of_untraced_steps(tmp_path: Path) -> None:
     (workload,) = profiled_workloads(stored(tmp_path, record()))
     assert workload.profiles[EXAMPLES].step_s == pytest.approx(0.008)
-    assert workload.waiting_s(EXAMPLES) == pytest.approx(0.002)
+    assert workload.idle_of(EXAMPLES) == pytest.approx(0.002)
     assert (workload.title, workload.batch_size) == ("hand-made", 2 * EXAMPLES)
 
 
@@ -90,7 +93,22 @@ def test_of_workers_that_share_a_core_each_waits_for_the_others(tmp_path: Path) 
     )
     (workload,) = profiled_workloads(stored(tmp_path, shared))
     assert workload.profiles[EXAMPLES].step_s == pytest.approx(0.008)
-    assert workload.waiting_s(EXAMPLES) == pytest.approx(0.002)
+    assert workload.idle_of(EXAMPLES) == pytest.approx(0.002)
+
+
+def test_workers_that_exchange_something_wait_for_the_slowest(tmp_path: Path) -> None:
+    """The median of the larger of two normal values is 0.545 standard deviations above theirs."""
+    varied = StepSeconds(n=10, mean=0.010, p50=0.010, p90=0.010 + 1.2816 * 0.001, p99=0.012)
+    (workload,) = profiled_workloads(stored(tmp_path, replace(record(), step_s=varied)))
+
+    def waiting_s(strategy: str) -> float:
+        chosen = choose(StrategyRef(name=strategy))
+        topology = Topology(replicas_per_task=(1, 1), batch_size=2 * EXAMPLES)
+        return workload.waiting_s(planned_step(workload, chosen, topology))
+
+    assert waiting_s("none") == pytest.approx(0.002)
+    assert waiting_s("all-reduce") == pytest.approx(0.002 + 0.000545, rel=0.001)
+    assert waiting_s("none") < waiting_s("local-sgd") < waiting_s("all-reduce")
 
 
 def test_repeats_are_averaged(tmp_path: Path) -> None:

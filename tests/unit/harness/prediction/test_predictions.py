@@ -65,7 +65,7 @@ def test_a_profile_lies_on_the_line_through_those_measured() -> None:
     assert quarter.update_s == WORKLOAD.profiles[BATCH].update_s
     assert (quarter.examples, WORKLOAD.is_between(BATCH // 4)) == (BATCH // 4, False)
     assert WORKLOAD.profile(BATCH // 2) is WORKLOAD.profiles[BATCH // 2]
-    assert WORKLOAD.waiting_s(BATCH // 4) == 0.002
+    assert WORKLOAD.idle_of(BATCH // 4) == 0.002
 
 
 def test_one_profile_gives_computation_in_proportion() -> None:

@@ -37,6 +37,18 @@ def test_an_unlimited_resource_costs_no_time() -> None:
     assert simulate([Activity(name="send", needs={"link": 1e9})], {}).end_s == 0.0
 
 
+def test_a_bucket_covers_what_fits_and_fills_while_its_resource_is_idle() -> None:
+    first = Activity(name="first", needs={"link": 100.0})
+    pause = Activity(name="pause", least_s=2.0, after=("first",))
+    then = Activity(name="then", needs={"link": 100.0}, after=("pause",))
+    timeline = simulate([first, pause, then], {"link": 10.0}, buckets={"link": 50.0})
+    assert timeline.spans["first"] == pytest.approx((0.0, 5.0))
+    assert timeline.spans["then"] == pytest.approx((7.0, 15.0))
+    assert timeline.tokens == {"link": 0.0}
+    again = simulate([first], {"link": 10.0}, buckets={"link": 50.0}, tokens=timeline.tokens)
+    assert again.end_s == pytest.approx(10.0)
+
+
 def test_a_request_waits_for_a_chain_that_holds_the_lane() -> None:
     """TensorFlow's executor goes on with the operation that follows, however long others wait."""
     chain = [
