@@ -18,11 +18,14 @@ Source:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import TypeAlias
 
 _NEGLIGIBLE = 1e-9
 """Part of a resource or an activity that counts as none, because of rounding."""
+_DIGITS = 9
 _NO_BUCKETS: Mapping[str, float] = {}
 
 
@@ -109,10 +112,9 @@ class _Simulation:
         buckets: Mapping[str, float],
         tokens: Mapping[str, float],
     ) -> None:
-        self._buckets = buckets
-        self.tokens = dict(tokens)
         self._by_name = {activity.name: activity for activity in activities}
         self._rates = rates
+        self._buckets = buckets
         self._queues: dict[str, deque[str]] = {a.lane: deque() for a in activities if a.lane is not None}
         self._free = set(self._queues)
         self._n_missing = {activity.name: len(set(activity.after)) for activity in activities}
@@ -122,26 +124,31 @@ class _Simulation:
                 if other not in self._followers:
                     raise ValueError(f"activity {activity.name!r} waits for {other!r}, which is unknown")
                 self._followers[other].append(activity.name)
-        self._running: dict[str, _Running] = {}
-        self._users: dict[str, dict[str, float]] = {}
+        self._groups: dict[_Shares, _Group] = {}
+        self._users: dict[str, dict[_Shares, float]] = {}
+        self._starts: dict[str, tuple[int, float]] = {}
         self._now_s = 0.0
         self.spans: dict[str, tuple[float, float]] = {}
+        self.tokens = dict(tokens)
 
     def run(self) -> None:
         """Run all activities."""
         self._release([name for name, n in self._n_missing.items() if not n])
-        while self._running:
+        while self._groups:
             fractions = self._fractions()
-            paces = [fractions.get(name, 1.0) / run.fastest_s for name, run in self._running.items()]
-            passed_s = min(run.left / pace for run, pace in zip(self._running.values(), paces, strict=True))
+            left_s = {
+                shares: group.next_s / fractions.get(shares, 1.0) for shares, group in self._groups.items()
+            }
+            passed_s = min(left_s.values())
             self._now_s += passed_s
             self._fill_buckets(passed_s, fractions)
-            ended = []
-            for (name, run), pace in zip(self._running.items(), paces, strict=True):
-                run.left -= passed_s * pace
-                if run.left <= _NEGLIGIBLE:
-                    ended.append(name)
-            for name in ended:
+            ended: list[str] = []
+            for shares, group in list(self._groups.items()):
+                group.clock_s += passed_s * fractions.get(shares, 1.0)
+                ended += group.ended(at_least_one=left_s[shares] <= passed_s)
+                if not group.ends:
+                    self._remove(shares)
+            for name in sorted(ended, key=lambda name: self._starts[name]):
                 self._end(name)
         if len(self.spans) < len(self._by_name):
             stuck = next(name for name in self._by_name if name not in self.spans)
@@ -158,7 +165,8 @@ class _Simulation:
             lane = self._by_name[name].lane
             if lane is None:
                 self._begin(name)
-            elif lane == ended_lane:
+                continue
+            if lane == ended_lane:
                 self._queues[lane].appendleft(name)
                 ended_lane = None
             else:
@@ -168,42 +176,63 @@ class _Simulation:
                 self._free.remove(lane)
                 self._begin(queue.popleft())
 
-    def _fractions(self) -> dict[str, float]:
-        """Activities that are slowed → part of the pace that each would have alone."""
-        users: dict[str, dict[str, float]] = {}
+    def _fractions(self) -> dict[_Shares, float]:
+        """Groups that are slowed → part of the pace that each of their activities would have alone."""
+        users: dict[str, dict[_Shares, float]] = {}
         fair: dict[str, float] = {}
         for resource, own in self._users.items():
-            fair_share = _fair_share(own.values(), 1.0)
+            fair_share = self._fair_share(own, 1.0)
             if fair_share is not None:
                 users[resource], fair[resource] = dict(own), fair_share
         free = dict.fromkeys(users, 1.0)
-        fractions: dict[str, float] = {}
+        fractions: dict[_Shares, float] = {}
         while fair:
             slowest = min(fair, key=lambda resource: fair[resource] / max(users[resource].values()))
             changed: set[str] = set()
-            for name in users[slowest]:
-                shares = self._running[name].shares
-                fraction = min(1.0, *(fair[r] / share for r, share in shares.items() if r in fair))
-                fractions[name] = fraction
-                for resource, share in shares.items():
+            for shares in users[slowest]:
+                fraction = min(1.0, *(fair[r] / share for r, share in shares if r in fair))
+                fractions[shares] = fraction
+                for resource, share in shares:
                     if resource in fair and resource != slowest:
-                        del users[resource][name]
-                        free[resource] = max(0.0, free[resource] - fraction * share)
+                        del users[resource][shares]
+                        used = fraction * share * len(self._groups[shares].ends)
+                        free[resource] = max(0.0, free[resource] - used)
                         changed.add(resource)
             del fair[slowest]
             # The others may get more, once these use less of the resources that they share.
             for resource in changed:
-                fair_share = _fair_share(users[resource].values(), free[resource])
+                fair_share = self._fair_share(users[resource], free[resource])
                 if fair_share is None:
                     del fair[resource]
                 else:
                     fair[resource] = fair_share
         return fractions
 
-    def _fill_buckets(self, passed_s: float, fractions: Mapping[str, float]) -> None:
+    def _fair_share(self, users: Mapping[_Shares, float], free: float) -> float | None:
+        """Part of a resource that each activity may use: small needs are met, the rest is divided.
+
+        Args:
+            users: group → part that each of its activities would use alone.
+        Returns:
+            None if the resource has enough for all.
+        """
+        counts = [(share, len(self._groups[shares].ends)) for shares, share in users.items()]
+        if sum(share * n for share, n in counts) <= free + _NEGLIGIBLE:
+            return None
+        n_left = sum(n for _, n in counts)
+        for share, n in sorted(counts):
+            fair = free / n_left
+            if share > fair:
+                return fair
+            free, n_left = free - share * n, n_left - n
+        return None
+
+    def _fill_buckets(self, passed_s: float, fractions: Mapping[_Shares, float]) -> None:
         for resource, most in self._buckets.items():
-            users = self._users.get(resource, {})
-            used = sum(share * fractions.get(name, 1.0) for name, share in users.items())
+            used = sum(
+                share * len(self._groups[shares].ends) * fractions.get(shares, 1.0)
+                for shares, share in self._users.get(resource, {}).items()
+            )
             filled = self.tokens[resource] + passed_s * self._rates[resource] * max(0.0, 1.0 - used)
             self.tokens[resource] = min(most, filled)
 
@@ -220,16 +249,28 @@ class _Simulation:
 
     def _begin(self, name: str) -> None:
         activity = self._by_name[name]
-        run = _Running.of(activity.least_s, self._needs(activity), self._rates, self._now_s)
-        self._running[name] = run
-        for resource, share in run.shares.items():
-            self._users.setdefault(resource, {})[name] = share
+        self._starts[name] = len(self._starts), self._now_s
+        needs = self._needs(activity)
+        seconds = {r: amount / self._rates[r] for r, amount in needs.items() if r in self._rates}
+        alone_s = max(activity.least_s, *seconds.values(), 0.0)
+        shares = tuple(
+            (resource, round(needed_s / alone_s, _DIGITS))
+            for resource, needed_s in seconds.items()
+            if needed_s > _NEGLIGIBLE * alone_s
+        )
+        if shares not in self._groups:
+            self._groups[shares] = _Group()
+            for resource, share in shares:
+                self._users.setdefault(resource, {})[shares] = share
+        self._groups[shares].begin(name, alone_s)
+
+    def _remove(self, shares: _Shares) -> None:
+        del self._groups[shares]
+        for resource, _ in shares:
+            del self._users[resource][shares]
 
     def _end(self, name: str) -> None:
-        run = self._running.pop(name)
-        self.spans[name] = run.start_s, self._now_s
-        for resource in run.shares:
-            del self._users[resource][name]
+        self.spans[name] = self._starts[name][1], self._now_s
         lane = self._by_name[name].lane
         if lane is not None:
             self._free.add(lane)
@@ -241,51 +282,37 @@ class _Simulation:
         self._release(ready, lane)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Running:
-    """Activity in progress.
+_Shares: TypeAlias = tuple[tuple[str, float], ...]
+"""Resources, with the part of each that an activity uses alone; those with equal ones have equal paces."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """Activities in progress with equal paces.
 
     Attributes:
-        fastest_s: duration if it were alone.
-        shares: resource → part of it that is used at that pace.
-        left: part of the activity that is left, from 1 to 0.
+        clock_s: seconds that one of them, alone, would have run since the group began.
+        ends: reading of the clock at each one's end, and its name; a heap.
     """
 
-    start_s: float
-    fastest_s: float
-    shares: Mapping[str, float]
-    left: float
+    clock_s: float = 0.0
+    ends: list[tuple[float, str]] = field(default_factory=list)
 
-    @classmethod
-    def of(
-        cls, least_s: float, needs: Mapping[str, float], rates: Mapping[str, float], now_s: float
-    ) -> _Running:
-        seconds = {name: amount / rates[name] for name, amount in needs.items() if name in rates}
-        fastest_s = max(least_s, *seconds.values(), 0.0)
-        shares = {
-            name: needed_s / fastest_s
-            for name, needed_s in seconds.items()
-            if needed_s > _NEGLIGIBLE * fastest_s
-        }
-        return cls(
-            start_s=now_s, fastest_s=fastest_s or 1.0, shares=shares, left=1.0 if fastest_s > 0.0 else 0.0
-        )
+    def begin(self, name: str, alone_s: float) -> None:
+        heappush(self.ends, (self.clock_s + alone_s, name))
 
+    @property
+    def next_s(self) -> float:
+        """Time on the clock until the next end."""
+        return max(0.0, self.ends[0][0] - self.clock_s)
 
-def _fair_share(shares: Collection[float], free: float) -> float | None:
-    """Part of a resource that each activity may use: small needs are met, the rest is divided.
+    def ended(self, *, at_least_one: bool) -> list[str]:
+        """Remove activities that have ended.
 
-    Args:
-        shares: parts that the activities would use alone.
-    Returns:
-        None if the resource has enough for all.
-    """
-    if sum(shares) <= free + _NEGLIGIBLE:
-        return None
-    ordered = sorted(shares)
-    for k, share in enumerate(ordered):
-        fair = free / (len(ordered) - k)
-        if share > fair:
-            return fair
-        free -= share
-    return None
+        Args:
+            at_least_one: True if the next one has, whatever rounding makes of the clock.
+        """
+        names = [heappop(self.ends)[1]] if at_least_one else []
+        while self.ends and self.next_s <= _NEGLIGIBLE * self.clock_s:
+            names.append(heappop(self.ends)[1])
+        return names

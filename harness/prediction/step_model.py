@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -105,6 +105,10 @@ def simulate_step(planned: PlannedStep, costs: Costs, machines: Machines) -> Sim
         for name, seconds in busy_s.items():
             usual_s = usual.busy_s.get(name, 0.0)
             busy_s[name] = usual_s + (seconds - usual_s) / planned.period
+    if machines.link_bytes_per_s is not None and any(flow.transport == "grpc" for flow in planned.flows):
+        # Values that arrive later may let another server compute first, by chance. That speeds nothing up.
+        unlimited = simulate_step(planned, costs, replace(machines, link_bytes_per_s=None))
+        step_s = max(step_s, unlimited.step_s)
     return SimulatedStep(step_s=step_s, busy_s=busy_s, members=model.members, timeline=timeline)
 
 
@@ -577,12 +581,13 @@ class _StepModel:
         out: Mapping[int | None, float] | Mapping[int, float],
         into: Mapping[int | None, float] | Mapping[int, float],
     ) -> str:
-        """Copies of a whole tensor, and then its bytes on the way, in turn with others on a connection."""
-        copied = self._add(
-            f"{name} copy", cpu=cpu, after=self._in_turn(("copy", connection), f"{name} copy", after)
-        )
-        on_the_way = self._in_turn(connection, name, [copied])
-        return self._add(name, least_s=least_s, after=on_the_way, out=out, into=into)
+        """Copies of a whole tensor, in turn with others of a connection, and then its bytes on the way.
+
+        Tensors on the way share the link evenly, as the streams of one gRPC connection do.
+        """
+        copy = f"{name} copy"
+        self._add(copy, cpu=cpu, after=self._in_turn(connection, copy, after))
+        return self._add(name, least_s=least_s, after=[copy], out=out, into=into)
 
     def _in_turn(self, connection: object, name: str, after: Sequence[str]) -> list[str]:
         """Activities before one, and the latest one of its connection, which carries one at a time."""
