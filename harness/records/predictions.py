@@ -132,9 +132,15 @@ def read_predictions(folder: Path) -> dict[str, StoredPrediction]:
     """Predictions of a run's cases, by case; empty if none are stored.
 
     Raises:
-        StoreError: the file is damaged.
+        StoreError: the file is damaged, or of a newer version.
     """
-    cases = read_predictions_document(folder).get("cases", {})
+    document = read_predictions_document(folder)
+    schema, cases = document.get("schema", SCHEMA), document.get("cases", {})
+    if not isinstance(schema, int) or schema > SCHEMA:
+        raise StoreError(
+            f"{folder / PREDICTIONS} must have a schema up to {SCHEMA}, got {schema!r}; read the folder with "
+            f"a newer stratbench, or {_WAY_OUT}"
+        )
     if not isinstance(cases, dict):
         raise StoreError(f"{folder / PREDICTIONS} must hold predictions by case; remove it")
     return dict(zip(cases, stored_predictions(cases.values()), strict=True))

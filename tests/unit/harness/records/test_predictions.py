@@ -68,6 +68,15 @@ def test_edited_predictions_do_not_match_their_checksum(run_dir: Path) -> None:
     assert "checksum" in load_run(run_dir).damaged[0].why
 
 
+def test_predictions_of_a_newer_version_are_left_out(run_dir: Path) -> None:
+    document = json.loads((run_dir / PREDICTIONS).read_text())
+    document.pop("checksum")
+    (run_dir / PREDICTIONS).write_text(json.dumps(with_checksum({**document, "schema": 2})))
+    stored = load_run(run_dir)
+    assert stored.predictions == {}
+    assert "must have a schema up to 1, got 2" in stored.damaged[0].why
+
+
 def test_dropped_predictions_leave_those_of_other_cases(tmp_path: Path) -> None:
     run_dir = write_run(tmp_path / "run", [REDUCE, replace(REDUCE, strategy="ps")], n_repeats=1)
     first, second = load_run(run_dir).predictions
