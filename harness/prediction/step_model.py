@@ -246,7 +246,7 @@ class _StepModel:
                     number: self._after_updates(e, updated[number], computed[number]) for number in computed
                 }
                 ends = self._exchanged(e, after, {})
-                if e.flow.values == "new values":
+                if e.flow.values in ("new values", "averages"):
                     self._assign(e, ends)
         if served:
             self._release_workers(updated)
@@ -707,7 +707,9 @@ class _StepModel:
     def _assign(self, e: _Exchange, ends: _PerClass) -> None:
         received = e.flow.links.received()
         for number, after in ends.items():
-            seconds = float(received[self._first[number]]) * self._costs.assign_s
+            # A sum passes twice, in parts; each value is stored once.
+            n_bytes = e.flow.value_bytes if e.flow.op == "sum" else float(received[self._first[number]])
+            seconds = n_bytes * self._costs.assign_s
             self._add(f"{e} assign {number}", cpu={number: seconds}, lane=number, after=after)
 
     def _release_workers(self, updated: Mapping[int, Mapping[str, str]]) -> None:
