@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from harness.canonical import JsonValue
 from harness.sections import AbsolutePath, Section
+from harness.written_values import HIGHEST_MBIT
 from strategies.tpu_slices import Accelerator
 
 Device: TypeAlias = Literal["cpu", "gpu", "tpu", "tpu-emulated"]
@@ -67,8 +68,6 @@ _WHOLE_BYTES = 72_000
 _LEAST_BURST_BYTES = 16_000
 MOST_MBIT = 30_000.0
 """Highest rate of the kernel's token bucket, which limits links: 2³² bytes per second, rounded down."""
-HIGHEST_MBIT = 1e9
-"""Highest rate of a link in a prediction."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -46,6 +46,7 @@ from harness.prediction.probe import Identity, Probe, identity_of, probe_of, rea
 from harness.prediction.recommendation import (
     Recommendation,
     chosen_workload,
+    n_of_workers,
     plan_references,
     recommended,
 )
@@ -304,7 +305,7 @@ def _with_measurements(
     """Measure the plans that predictions do not distinguish from the best, beside the reference."""
     n_workers = recommendation.plans[0].predicted.n_workers
     if n_workers not in spec.cluster.workers:
-        note = f"nothing was measured: the best plan is for {n_workers} workers, fewer than --workers"
+        note = f"nothing was measured: the best plan is for {n_of_workers(n_workers)}, fewer than --workers"
         return replace(recommendation, notes=(*recommendation.notes, note))
     reference = recommendation.reference.candidate.builders[0]
     with plan_references(recommendation) as references:

@@ -35,6 +35,10 @@ def parse_share(text: str) -> float | None:
     return value / 100 if match[2] else value if value < 1 else None
 
 
+HIGHEST_MBIT = 1e9
+"""Highest rate of a link, in a prediction."""
+
+
 def parse_rate_mbit(text: str) -> float | None:
     """Read `100mbit` or `1gbit`; None for anything else, also for a number without a unit."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*([a-z]*)", text.strip().lower())

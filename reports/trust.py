@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from harness.records.record import Record, Status
-from reports.recommendation.phrases import disturbances
+from reports.recommendation.phrases import DISTURBANCES, disturbances
 from reports.rows.report import Comparison, LeftOut, Trust, TrustLevel
 from reports.shapes import strategy_label
 
@@ -72,7 +72,8 @@ def _load(records: Sequence[Record], comparisons: Sequence[Comparison]) -> Itera
         part = f" in {len(disturbed)} of {len(comparisons)} comparisons" if len(comparisons) > 1 else ""
         yield "amber", words + part
     if shares:
+        is_busy = DISTURBANCES["machine-busy"] in chain.from_iterable(disturbed)
         most = f"other programs used at most {100 * max(shares):.0f} % of the workers' cores in a repeat"
-        yield "amber" if disturbed else "green", most
+        yield "amber" if is_busy else "green", most
     else:
         yield "grey", "load of other programs not measured"

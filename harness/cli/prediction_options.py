@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from harness.cluster import HIGHEST_MBIT
 from harness.errors import UsageError
-from harness.written_values import kebab, parse_rate_mbit
+from harness.written_values import HIGHEST_MBIT, kebab, parse_rate_mbit
 
 UNLIMITED = "unlimited"
 ProbeFile = Annotated[

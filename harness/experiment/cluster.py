@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, TypeAlias, TypeGuard, get_args
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
@@ -91,10 +91,14 @@ class Link(Section):
         return ShapeLink(rate_mbit=rate_mbit, burst_kb=self.burst_kb, workers=workers)
 
     @property
-    def limits_mbit(self) -> Sequence[float]:
-        """Rates of all limited links."""
-        own = (link.rate_mbit for link in self.workers.values())
-        return [rate for rate in (*self.rate_mbit, *own) if rate is not None]
+    def limits_mbit(self) -> Mapping[str, float]:
+        """Key of each limited link → its rate, for a sweep the highest one."""
+        swept = [rate for rate in self.rate_mbit if rate is not None]
+        own = {f"workers.{number}.rate_mbit": link.rate_mbit for number, link in self.workers.items()}
+        return {
+            **({"rate_mbit": max(swept)} if swept else {}),
+            **{key: rate for key, rate in own.items() if rate is not None},
+        }
 
 
 class Cluster(Connection):
@@ -206,12 +210,13 @@ class Cluster(Connection):
                 f"--provider {able}",
                 field="cluster.link.rate_mbit",
             )
-        if max(limits_mbit, default=0.0) > MOST_MBIT:
-            raise UsageError(
-                f"must be at most {MOST_MBIT:,.0f}, the highest limit that Linux can set, got "
-                f"{max(limits_mbit):,.10g}; lower it, or use null for no limit",
-                field="cluster.link.rate_mbit",
-            )
+        for field, rate in limits_mbit.items():
+            if rate > MOST_MBIT:
+                raise UsageError(
+                    f"must be at most {MOST_MBIT:,.0f}, the highest limit that Linux can set, got "
+                    f"{rate:,.10g}; lower it, or use null for no limit",
+                    field=f"cluster.link.{field}",
+                )
         n_workers = max(self.workers)
         for worker in sorted(self.link.workers):
             if worker >= n_workers:

@@ -54,8 +54,8 @@ class ServerCost:
         table_s: time in which a worker combines the rows of a gradient, and a server adds them.
         row_s: time for each of these rows, and for each that a server looks up.
         latency_s: time between the first byte sent and received.
-        ids_s: time in which a server that has a request gets the ids of rows from the worker. It decides
-            which of two servers computes first; the probe's steps do not tell it.
+        ids_s: time from a request's arrival at a server until the ids of rows arrive. It decides which of two
+            servers computes first; the probe cannot measure it.
         send_s, receive_s: processor time per byte, of its sender and of its receiver.
         add_s: time of the server's thread per byte of a gradient that it adds.
         update_s: time of the server's thread for each variable that it updates, besides the update itself.

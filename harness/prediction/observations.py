@@ -30,9 +30,9 @@ from strategies.topology import Device, Topology
 
 BYTES_PER_MBIT = 125_000
 VALUES_OF_FRAMES = 1448 / 1514
-"""Part of TCP's Ethernet frames that is no header: 52 of 1,500 bytes are IP's and TCP's, 14 more the frame's.
+"""Part of an Ethernet frame that is payload; the rest is headers of Ethernet, IP and TCP.
 
-A link limited to 300 Mbit/s carries this part of it as payload: 286.9 Mbit/s were measured.
+A link limited to 300 Mbit/s carries 286.9 Mbit/s of payload, as measured.
 """
 SERVERS = "servers"
 """Family of plans with parameter servers; others are named after their collectives' transport."""
@@ -50,6 +50,7 @@ class ProfiledWorkload:
         profiles: examples of a worker → profile, scaled to untraced steps.
         idle_s: examples of a worker → time in which workers without exchanges wait in a step.
         spread_s: examples of a worker → standard deviation of the duration of a step without exchanges.
+        n_measured: examples of a worker → workers of the profiled steps.
     """
 
     name: str
@@ -60,6 +61,7 @@ class ProfiledWorkload:
     profiles: Mapping[int, StepProfile] = field(default_factory=dict)
     idle_s: Mapping[int, float] = field(default_factory=dict)
     spread_s: Mapping[int, float] = field(default_factory=dict)
+    n_measured: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -104,20 +106,26 @@ class ProfiledWorkload:
         return self.idle_s[_nearest(self.idle_s, examples)]
 
     def waiting_s(self, planned: PlannedStep) -> float:
-        """Time in a step in which all wait, beside the simulation: as without exchanges, and for the slowest.
+        """Time that a step takes beside its simulation.
 
-        Durations vary from step to step. Workers that exchange something every step take as long as the
-        slowest of them: the median of the largest of n normal values is Φ⁻¹(0.5^(1/n)) standard deviations
-        above theirs. With an exchange every p steps, it is that of sums of p, ÷ p.
+        It is that of steps without exchanges, which last until the slowest worker has ended. Of more workers
+        than were profiled, the slowest takes longer: the median of the largest of n normal values is
+        Φ⁻¹(0.5^(1/n)) standard deviations above theirs. With an exchange every p steps, it is that of sums
+        of p steps, ÷ p.
         """
         examples = max(planned.profiles)
         idle_s = self.idle_of(examples)
-        n_workers = len(planned.plan.replicas_per_task)
-        if not planned.flows or n_workers == 1 or not self.spread_s:
+        if not planned.flows or not self.spread_s:
             return idle_s
-        slowest = NormalDist().inv_cdf(0.5 ** (1 / n_workers))
+        near = _nearest(self.spread_s, examples)
+        more = _slowest(len(planned.plan.replicas_per_task)) - _slowest(self.n_measured[near])
         period = min(flow.period for flow in planned.flows)
-        return idle_s + slowest * self.spread_s[_nearest(self.spread_s, examples)] / math.sqrt(period)
+        return idle_s + max(0.0, more) * self.spread_s[near] / math.sqrt(period)
+
+
+def _slowest(n_workers: int) -> float:
+    """Median of the largest of n values of the standard normal distribution."""
+    return NormalDist().inv_cdf(0.5 ** (1 / n_workers))
 
 
 def _nearest(known: Iterable[int], examples: int) -> int:
@@ -214,6 +222,7 @@ def _combined(profiles: Sequence[tuple[Record, StoredProfile]]) -> ProfiledWorkl
         profiles={examples: typical_profile(repeats) for examples, repeats in scaled.items()},
         idle_s={examples: statistics.fmean(repeats) for examples, repeats in idle_s.items()},
         spread_s={examples: statistics.fmean(repeats) for examples, repeats in spread_s.items()},
+        n_measured=most_workers,
     )
 
 
@@ -302,9 +311,15 @@ def burst_of(record: Record) -> float:
 
 
 def shared_cores_of(record: Record) -> float | None:
-    """Cores of the machine that all workers share; None if each has its own."""
+    """Cores that all workers share; None if each has its own.
+
+    Shared cores of some machines of a cluster are not known, and durations of GPUs and of several threads
+    already contain the wait for others.
+    """
     is_shared = any(note.startswith(CORES_SHARED) for note in record.notes)
-    return record.machine.n_cores if is_shared and record.machine is not None else None
+    if not is_shared or record.provider == "cluster" or not _is_one_core(record):
+        return None
+    return None if record.machine is None else record.machine.n_cores
 
 
 def _without_batch(params: Mapping[str, Scalar]) -> dict[str, Scalar]:

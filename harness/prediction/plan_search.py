@@ -33,7 +33,7 @@ from strategies.user_strategies import EditedPlan
 
 SMALL_BYTES = 16 << 10
 """Dense variables below this size are one group: their bytes do not decide, their messages do."""
-_BEAM = 4
+_BEAM = 8
 _N_MIXTURES = 16
 _MOST_PREDICTIONS = 500
 _MOST_PLANS = 16

@@ -33,7 +33,7 @@ from harness.prediction.step_model import (
     link_out,
     simulate_step,
 )
-from harness.records.predictions import Limit, PredictedTimeline, fastest_by_workers
+from harness.records.predictions import INEXACT, Limit, PredictedTimeline, fastest_by_workers
 from strategies.errors import StrategyError
 from strategies.plan.faults import Fault
 from strategies.topology import Topology
@@ -105,7 +105,7 @@ class Prediction:
 
     @property
     def title(self) -> str:
-        return f"{self.strategy}{'' if self.is_exact else ' (inexact)'}"
+        return f"{self.strategy}{'' if self.is_exact else INEXACT}"
 
     @property
     def examples_per_s(self) -> float:
@@ -292,7 +292,11 @@ def predict_planned(
     """
     step = simulated(planned, strategy, question, probe)
     examples = max(planned.profiles)
-    alone_s = planned.profiles[examples].step_s
+    # Workers that share cores compute one after the other.
+    turns = 1.0
+    if question.shared_cores is not None:
+        turns = max(1.0, question.workers * _cores(question, probe) / question.shared_cores)
+    alone_s = planned.profiles[examples].step_s * turns
     slow_s = max(_waits_s(question), default=0.0)
     waiting_s = workload.waiting_s(planned)
     step_s = step.step_s + waiting_s
@@ -313,11 +317,11 @@ def predict_planned(
         step_s=step_s,
         low_s=step_s / factor,
         high_s=step_s * factor,
-        efficiency=min(1.0, (alone_s + slow_s + workload.idle_of(examples)) / step_s),
+        efficiency=(alone_s + slow_s + workload.idle_of(examples)) / step_s,
         payload_bytes=plan.payload_bytes_per_step,
         busiest_bytes=0 if busiest is None else busiest.busiest_bytes,
         memory_bytes=plan.worker_bytes + max(plan.server_bytes, default=0),
-        limited_by=_limit(planned, step, slow_s, step_s, _cores(question, probe)),
+        limited_by=_limit(planned, step, alone_s + slow_s, step_s, _cores(question, probe)),
         extrapolated=(
             *(name for name, is_beyond in beyond.items() if is_beyond),
             *probe.beyond(planned.flows, question.workers),
@@ -394,23 +398,25 @@ def _require_simulated(planned: PlannedStep) -> None:
         )
 
 
-def _limit(planned: PlannedStep, step: SimulatedStep, slow_s: float, step_s: float, cores: float) -> Limit:
+def _limit(
+    planned: PlannedStep, step: SimulatedStep, computing_s: float, step_s: float, cores: float
+) -> Limit:
     """Cause of most of a step's duration.
 
     Args:
-        slow_s: wait of the slowest worker, which counts as computing.
+        computing_s: time without exchanges, and the wait of the slowest worker.
     """
     busy_s = step.busy_s
     served = {task for task, n_bytes in enumerate(planned.plan.server_bytes) if n_bytes}
-    computing_s = max(profile.step_s for profile in planned.profiles.values())
+    own_s = max(profile.step_s for profile in planned.profiles.values())
 
     def exchanging_s(*, servers: bool) -> float:
         numbers = [n for n, tasks in step.members.items() if (tasks[0] in served) is servers]
         # All cores share their busy time; computation is one thread's.
-        return max((cores * busy_s.get(core(n), 0.0) - computing_s for n in numbers), default=0.0)
+        return max((cores * busy_s.get(core(n), 0.0) - own_s for n in numbers), default=0.0)
 
     seconds: dict[Limit, float] = {
-        "computing": computing_s + slow_s,
+        "computing": computing_s,
         "link": max(busy_s.get(way(n), 0.0) for n in step.members for way in (link_out, link_in)),
         "server": exchanging_s(servers=True),
         "exchanges": exchanging_s(servers=False),

@@ -74,10 +74,13 @@ def chosen_workload(workloads: Sequence[ProfiledWorkload], title: str | None) ->
     return suiting[0]
 
 
-def numbers_of_workers(goal: Goal, n_workers: int) -> tuple[int, ...]:
-    """Numbers of workers to search with: for the goal `cheapest` also halves, down to one."""
-    counts = [n_workers]
-    while goal is Goal.CHEAPEST and counts[-1] >= 2:
+def numbers_of_workers(aim: Aim) -> tuple[int, ...]:
+    """Numbers of workers to search with: for the goal `cheapest` also halves, down to one.
+
+    Strategies that are named are for two workers or more.
+    """
+    counts = [aim.workers]
+    while aim.goal is Goal.CHEAPEST and counts[-1] >= (4 if aim.strategies else 2):
         counts.append(counts[-1] // 2)
     return tuple(counts)
 
@@ -86,6 +89,11 @@ def rankings_of(goal: Goal) -> tuple[Ranking, ...]:
     """Orders in which a search expands its candidates: the fastest first, then by the goal."""
     fastest, own = _ranking(Goal.FASTEST), _ranking(goal)
     return (fastest,) if goal is Goal.FASTEST else (fastest, own)
+
+
+def n_of_workers(n: int) -> str:
+    """Number of workers in words."""
+    return f"{n} worker{'' if n == 1 else 's'}"
 
 
 def _ranking(goal: Goal) -> Ranking:
@@ -364,7 +372,7 @@ def recommended(
             batch_size=_batch_of(workload, run, n_workers),
             link_mbit=aim.link_mbit,
         )
-        for n_workers in numbers_of_workers(goal, aim.workers)
+        for n_workers in numbers_of_workers(aim)
     ]
     searches: dict[int, PlanSearch] = {}
     notes: list[str] = []
@@ -382,7 +390,7 @@ def recommended(
         except UsageError as error:
             if question.workers == aim.workers:
                 raise
-            notes.append(f"no plan for {question.workers} workers: {error.message}")
+            notes.append(f"no plan for {n_of_workers(question.workers)}: {error.message}")
     predicted = [plan for own in searches.values() for plan in own.plans]
     reference = reference_of(predicted, builders)
     plans = tuple(
@@ -544,7 +552,8 @@ def _choice(goal: Goal, plans: Sequence[RankedPlan], records_of: Mapping[int, Se
         return usable
     if goal is Goal.NETWORK:
         near = [n for n, ratio in ratios.items() if ratio * SLACK[goal] >= max(ratios.values())]
-        return min(near, key=lambda n: cost(goal, plans[n].predicted))
+        least = min(cost(goal, plans[n].predicted) for n in near)
+        return next(n for n in near if cost(goal, plans[n].predicted) <= least * (1.0 + LEAST_GAIN))
     first = min(ratios)
     faster = []
     for n in ratios:

@@ -81,8 +81,8 @@ def simulate(
     Args:
         activities: activities; those in `after` are among them, and there is no cycle.
         rates: resource → units per second; a resource that is not listed is never used up.
-        buckets: resource with a rate → most tokens, in its units. tokens: amounts at the start; None for full
-            buckets.
+        buckets: resource with a rate → most tokens, in its units.
+        tokens: amounts in the buckets at the start; None if they are full.
     Raises:
         ValueError: an activity waits for itself, or for an unknown one.
     """
@@ -188,17 +188,17 @@ class _Simulation:
         fractions: dict[_Shares, float] = {}
         while fair:
             slowest = min(fair, key=lambda resource: fair[resource] / max(users[resource].values()))
+            most = max(users[slowest].values())
+            fraction = fair[slowest] / most
             changed: set[str] = set()
-            for shares in users[slowest]:
-                fraction = min(1.0, *(fair[r] / share for r, share in shares if r in fair))
+            for shares in [shares for shares, share in users[slowest].items() if share == most]:
                 fractions[shares] = fraction
                 for resource, share in shares:
-                    if resource in fair and resource != slowest:
+                    if resource in fair:
                         del users[resource][shares]
                         used = fraction * share * len(self._groups[shares].ends)
                         free[resource] = max(0.0, free[resource] - used)
                         changed.add(resource)
-            del fair[slowest]
             # The others may get more, once these use less of the resources that they share.
             for resource in changed:
                 fair_share = self._fair_share(users[resource], free[resource])

@@ -105,19 +105,31 @@ def simulate_step(planned: PlannedStep, costs: Costs, machines: Machines) -> Sim
         for name, seconds in busy_s.items():
             usual_s = usual.busy_s.get(name, 0.0)
             busy_s[name] = usual_s + (seconds - usual_s) / planned.period
+    limited = SimulatedStep(step_s=step_s, busy_s=busy_s, members=model.members, timeline=timeline)
     if machines.link_bytes_per_s is not None and any(flow.transport == "grpc" for flow in planned.flows):
-        # Values that arrive later may let another server compute first, by chance. That speeds nothing up.
+        # A limit can change which server computes first. It makes no step faster.
         unlimited = simulate_step(planned, costs, replace(machines, link_bytes_per_s=None))
-        step_s = max(step_s, unlimited.step_s)
-    return SimulatedStep(step_s=step_s, busy_s=busy_s, members=model.members, timeline=timeline)
+        return max(limited, unlimited, key=lambda step: step.step_s)
+    return limited
+
+
+_MOST_STEPS = 20
+"""Most steps until the tokens of links no longer change."""
+_FEW_TOKENS = 0.01
+"""Part of a bucket by which its tokens may still change."""
 
 
 def _steady(
     activities: Sequence[Activity], rates: Mapping[str, float], buckets: Mapping[str, float]
 ) -> Timeline:
-    """A step after others, which left their tokens."""
+    """A step after many others, which left their tokens."""
     timeline = simulate(activities, rates, buckets=buckets)
-    return simulate(activities, rates, buckets=buckets, tokens=timeline.tokens) if buckets else timeline
+    for _ in range(_MOST_STEPS if buckets else 0):
+        before = timeline.tokens
+        timeline = simulate(activities, rates, buckets=buckets, tokens=before)
+        if all(abs(timeline.tokens[name] - n) <= _FEW_TOKENS * buckets[name] for name, n in before.items()):
+            break
+    return timeline
 
 
 def processor_s(planned: PlannedStep, costs: Costs) -> list[float]:
@@ -483,7 +495,7 @@ class _StepModel:
             sent = self._add(
                 f"{e} {pair.worker}→{pair.server}",
                 cpu={pair.worker: e.flow.n_messages * e.flow.n_rounds * cost.client_s * pair.n_servers},
-                least_s=cost.ids_s,
+                least_s=max(cost.ids_s, cost.latency_s),
                 after=[self._request(pair.worker, after)],
                 out={pair.worker: pair.n_bytes * pair.n_servers},
                 into={pair.server: pair.n_bytes * pair.n_workers},
@@ -577,7 +589,7 @@ class _StepModel:
         cpu: Mapping[int | None, float] | Mapping[int, float],
         least_s: float,
         after: Sequence[str],
-        connection: object,
+        connection: object | None = None,
         out: Mapping[int | None, float] | Mapping[int, float],
         into: Mapping[int | None, float] | Mapping[int, float],
     ) -> str:
@@ -586,7 +598,8 @@ class _StepModel:
         Tensors on the way share the link evenly, as the streams of one gRPC connection do.
         """
         copy = f"{name} copy"
-        self._add(copy, cpu=cpu, after=self._in_turn(connection, copy, after))
+        before = after if connection is None else self._in_turn(connection, copy, after)
+        self._add(copy, cpu=cpu, after=before)
         return self._add(name, least_s=least_s, after=[copy], out=out, into=into)
 
     def _in_turn(self, connection: object, name: str, after: Sequence[str]) -> list[str]:
@@ -637,9 +650,7 @@ class _StepModel:
             turn = self._in_turn("ring", name, handed_over)
             moved = self._add(name, cpu=cpu, least_s=latency_s, after=turn, out=out, into=into)
         else:
-            moved = self._send(
-                name, cpu=cpu, least_s=latency_s, after=handed_over, connection=e, out=out, into=into
-            )
+            moved = self._send(name, cpu=cpu, least_s=latency_s, after=handed_over, out=out, into=into)
         return {
             number: [
                 self._add(

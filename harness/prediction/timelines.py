@@ -74,8 +74,8 @@ def _spans(step: SimulatedStep) -> Iterator[PredictedSpan]:
             continue
         in_lane = activity.lane is not None
         is_computing = name.partition(" ")[0] in _COMPUTING
-        # Latencies use no resource, and belong to no task.
-        for number in sorted({class_of[resource] for resource in activity.needs}):
+        # Latencies use no resource, and belong to no task; shared cores belong to all of them.
+        for number in sorted({class_of[resource] for resource in activity.needs if resource in class_of}):
             yield PredictedSpan(
                 tasks=_tasks(step.members[number]),
                 kind="computing" if is_computing else "exchange" if in_lane else "transfer",

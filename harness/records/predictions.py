@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Limit = Literal["computing", "link", "server", "exchanges", "latency"]
 SCHEMA = 1
+INEXACT = " (inexact)"
+"""Mark of a strategy whose result differs from one device's by design."""
 _WAY_OUT = f"remove {PREDICTIONS}"
 PROBES = Path("runs") / "probes"
 """Folder of the probes of this machine, within the current folder."""
@@ -46,6 +48,7 @@ class StoredPrediction:
         extrapolated: quantities beyond those that were measured.
         efficiency: part of the step that it would take without exchanges; None if it is not stored.
         is_single: True if the strategy always runs one worker.
+        is_exact: False if its result differs from one device's by design.
         fault_texts: faults as records name them.
         cores_per_worker: None for those of the probe.
     """
@@ -67,8 +70,13 @@ class StoredPrediction:
     extrapolated: tuple[str, ...] = ()
     efficiency: float | None = None
     is_single: bool = False
+    is_exact: bool = True
     fault_texts: tuple[str, ...] = ()
     cores_per_worker: float | None = None
+
+    @property
+    def title(self) -> str:
+        return f"{self.label}{'' if self.is_exact else INEXACT}"
 
     @property
     def competes(self) -> bool:

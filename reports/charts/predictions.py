@@ -84,10 +84,13 @@ def _predicted_line(predictions: Sequence[StoredPrediction], color: int) -> Line
 def _changes_of_the_fastest(predictions: Sequence[StoredPrediction]) -> Iterator[Event]:
     """Numbers of workers from which another strategy is the fastest."""
     rates = (
-        (None if p.is_single else p.workers, p.label, p.examples_per_s) for p in predictions if p.competes
+        (None if p.is_single else p.workers, p.title, p.examples_per_s) for p in predictions if p.competes
     )
-    for (_, before), (n_workers, label) in pairwise(fastest_by_workers(rates)):
-        yield Event(x=float(n_workers), text=f"from {n_workers}: {label}", keys=(before, label))
+    labels = {p.title: p.label for p in predictions}
+    for (_, before), (n_workers, title) in pairwise(fastest_by_workers(rates)):
+        yield Event(
+            x=float(n_workers), text=f"from {n_workers}: {title}", keys=(labels[before], labels[title])
+        )
 
 
 def timeline(predicted: PredictedTimeline, traced: Sequence[TracedSpan]) -> TimelineChart | None:

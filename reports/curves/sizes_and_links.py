@@ -112,21 +112,26 @@ def _scaling(members: Sequence[Source], sources: Sequence[Source]) -> Scaling | 
 _MOST_LEADERS = 3
 
 
-def _leaders(comparison: Comparison) -> str:
-    leaders = sorted(comparison.verdict.leaders)
-    return " or ".join(leaders) if len(leaders) <= _MOST_LEADERS else f"a tie of {len(leaders)}"
-
-
 def _fastest(comparisons: Sequence[Comparison]) -> str:
     """Winners by size, as in `fastest: ps with 2 workers, sharded-update with 4 and 8`."""
     by_size = sorted(comparisons, key=lambda one: (one.workers * one.replicas, one.workers))
+    has_replicas = any(one.replicas > 1 for one in comparisons)
     parts: list[str] = []
-    for names, group in groupby(by_size, key=_leaders):
-        if not names:
+    for leaders, group in groupby(by_size, key=lambda one: frozenset(one.verdict.leaders)):
+        if not leaders:
             continue
-        sizes = [f"{one.workers}{'' if one.replicas == 1 else f' × {one.replicas}'}" for one in group]
+        names = " or ".join(sorted(leaders)) if len(leaders) <= _MOST_LEADERS else f"a tie of {len(leaders)}"
+        sizes = [f"{one.workers}×{one.replicas}" if has_replicas else f"{one.workers}" for one in group]
         counts = " and ".join(filter(None, (", ".join(sizes[:-1]), sizes[-1])))
-        unit = "" if parts else " worker" if sizes == ["1"] else " workers"
+        unit = (
+            ""
+            if parts
+            else " workers × replicas"
+            if has_replicas
+            else " worker"
+            if sizes == ["1"]
+            else " workers"
+        )
         parts.append(f"{names} with {counts}{unit}")
     return f"fastest: {', '.join(parts)}" if parts else ""
 

@@ -75,7 +75,7 @@ def _comparison(comparison: Comparison, *, with_table: bool, with_notes: bool) -
     if not with_table:
         return
     for status, text in failure_texts(comparison):
-        yield from _item(text if status == "skipped" else f"! {text}")
+        yield from _item(text if status == "skipped" or comparison.faults else f"! {text}")
     rows = [row for row in comparison.rows if row.status == "ok"]
     if rows:
         yield from _ranking(comparison, rows)
@@ -310,5 +310,5 @@ def _left_out(report: Report, comparisons: Sequence[Comparison], folder: str) ->
     )
     if n_more:
         n_warnings = sum(len(comparison.warnings[_MOST_WARNINGS:]) for comparison in comparisons)
-        which = f", {n_warnings} of them warnings" if n_warnings else " without warnings"
+        which = f", {n_warnings} of them warnings" if n_warnings else ", no more warnings"
         yield f"{n_more} more note{'' if n_more == 1 else 's'}{which}: stratbench report {folder} --notes"

@@ -116,7 +116,8 @@ def _image_and_limits(
         raise lacking
     image = worker_image(client, shape.image, shape.hardware)
     require_room(facts, shape)
-    cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
+    available = sorted(os.sched_getaffinity(0))[: int(facts["NCPU"])]
+    cores = core_sets(available, shape.workers, shape.cores_per_worker)
     return image, [
         ContainerLimits(
             cores=cores[worker],

@@ -72,7 +72,7 @@ def test_workloads_are_profiled_on_one_and_two_workers_without_anything_else() -
     spec = profiling(DOCUMENT, settings=settings, surroundings={})
     assert [str(strategy) for strategy in spec.strategies] == ["none"]
     assert (spec.cluster.workers, spec.cluster.cores_per_worker) == ((1, 2), (2,))
-    assert (spec.cluster.link.limits_mbit, spec.measure.rounds) == ([], 3)
+    assert (spec.cluster.link.limits_mbit, spec.measure.rounds) == ({}, 3)
     with pytest.raises(UsageError, match="must be one for predictions, got local, docker"):
         profiling(DOCUMENT, settings=["cluster.provider=[local, docker]"], surroundings={})
 

@@ -189,6 +189,19 @@ def test_cases_of_the_run_have_timelines(run: StoredRun, probe_file: Path) -> No
     assert {span.tasks for span in steps["all-reduce"].spans} == {"workers 0\N{EN DASH}1"}
 
 
+def test_workers_that_share_cores_have_timelines(run: StoredRun, probe_file: Path) -> None:
+    shared = replace(
+        run,
+        records=tuple(
+            replace(r, notes=("workers share cores: 2 cores wanted, 1 available",)) for r in run.records
+        ),
+    )
+    workloads = profiled_workloads(shared)
+    predictions = list(measured_case_predictions(shared, lambda _: probe_file)[0].values())
+    assert {p.question.shared_cores for p in predictions} != {None}
+    assert len(list(timelines(shared, workloads, predictions, PROBE))) == len(predictions)
+
+
 def test_a_timeline_is_as_long_as_the_simulated_step(run: StoredRun, probe_file: Path) -> None:
     (workload,) = workloads = profiled_workloads(run)
     predictions = list(measured_case_predictions(run, lambda _: probe_file)[0].values())

@@ -119,6 +119,12 @@ def test_every_case_of_the_experiment_is_predicted() -> None:
     assert next(p for p in predictions if p.strategy.name == "single").efficiency == pytest.approx(1.0)
 
 
+def test_workers_that_share_a_core_compute_one_after_the_other() -> None:
+    alone, shared = (predicted("none", 4, shared_cores=n) for n in (None, 1.0))
+    assert shared.step_s == pytest.approx(4 * alone.step_s, rel=0.2)
+    assert (shared.limited_by, shared.efficiency) == ("computing", pytest.approx(1.0))
+
+
 def test_one_reason_is_one_note() -> None:
     _, (note,) = cases(strategies="[none, ps, ps-load-balancing, all-reduce]", workers="[2, 1000000]")
     assert note.startswith("none, ps, ps-load-balancing, all-reduce: ")

@@ -22,6 +22,7 @@ from harness.prediction.goals import Aim, Goal
 from harness.prediction.plan_search import search
 from harness.prediction.predictions import Question
 from harness.prediction.recommendation import (
+    LEAST_GAIN,
     MOST_PLANS,
     Recommendation,
     builders_of,
@@ -156,7 +157,8 @@ def test_network_takes_the_fewest_bytes_within_a_tenth_of_the_fastest(
 ) -> None:
     fastest = recommendation(tmp_path, Goal.FASTEST, n_workers, link_mbit).best.predicted.prediction
     frugal = recommendation(tmp_path, Goal.NETWORK, n_workers, link_mbit).best.predicted.prediction
-    assert frugal.busiest_bytes <= fastest.busiest_bytes
+    # A plan of more builders must send 1 % less.
+    assert frugal.busiest_bytes <= fastest.busiest_bytes * (1 + LEAST_GAIN)
     assert frugal.step_s <= 1.1 * fastest.step_s
 
 

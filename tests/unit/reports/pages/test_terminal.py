@@ -33,7 +33,7 @@ def test_a_result_is_a_headline_and_one_table(tmp_path: Path) -> None:
     assert [row.split()[:2] for row in rows[:3]] == [["1", "all-reduce"], ["2", "ps"], ["3", "single"]]
     assert "none (no communication)" in rows[3]
     assert legend == "sent/step: by all workers; correct: ✓ equivalent to one device, – no communication"
-    assert more == "1 more note without warnings: stratbench report RUN --notes"
+    assert more == "1 more note, no more warnings: stratbench report RUN --notes"
 
 
 def test_a_predicted_step_is_a_column_beside_the_measured_one(tmp_path: Path) -> None:
