@@ -6,6 +6,7 @@ DEVICE ?= cpu
 LOCK := .ci/lock/$(DEVICE).txt
 TARGET ?= $(DEVICE)
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 # What compares times runs alone; the rest in two processes, each with a TensorFlow or starting one.
 PAIR := --numprocesses 2 --dist loadfile
 ALONE := tests/integration/test_input_pipeline.py tests/integration/test_link_shaping.py tests/benchmarks
@@ -31,7 +32,7 @@ $(VENV)/.installed: $(LOCK) pyproject.toml
 	@touch $@
 
 bench: setup  ## run the quickstart comparison, print it and the path of its report
-	$(BIN)/stratbench run quickstart
+	$(BIN)/stratbench run quickstart $(BENCH_ARGS)
 
 benchmarks: setup  ## short benchmarks of pytest, timed, as build/benchmarks.json for `stratbench nightly import`
 	@mkdir -p build
