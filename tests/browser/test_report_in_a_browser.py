@@ -192,7 +192,7 @@ def test_a_chart_tells_what_is_pointed_at(page: Page) -> None:
     figure.scroll_into_view_if_needed()
     picture = figure.locator(".live")
     expect(picture.locator("svg")).to_be_visible()
-    picture.hover(position={"x": 270, "y": 25})
+    picture.hover(position={"x": 270, "y": 63})
     expect(picture).to_contain_text(re.compile(r"examples/s, .*n = 3"))
 
 

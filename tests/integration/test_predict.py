@@ -148,13 +148,6 @@ def test_what_cannot_be_predicted_costs_one_line(folder: Path, arguments: list[s
     assert message in line
 
 
-def test_a_run_without_profile_is_refused(folder: Path) -> None:
-    (folder / "plain.yaml").write_text(EXPERIMENT.replace("repeats: 1", "trace: false, repeats: 1"))
-    stratbench("run", "plain.yaml", "--strategies", "none", "--out", "plain", cwd=folder)
-    done = stratbench("predict", "plain", "--probe", "probe.json", cwd=folder, status=2)
-    assert "must have a profile of a step, got none; run it with the strategy none" in done.stderr
-
-
 def test_a_plan_is_recommended_for_other_workers(folder: Path) -> None:
     command = ("recommend", "profile", "--probe", "probe.json", "--workers", "16", "--link", "100mbit")
     answer = json.loads(stratbench(*command, "--out", "best.json", "--json", cwd=folder).stdout)
