@@ -64,7 +64,7 @@ check: setup  ## ruff, mypy strict, import-linter, docs examples
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file .ci/mypy-tests.ini tests
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest --quiet tests/docs
+	$(BIN)/python -m pytest --quiet --numprocesses 2 tests/docs
 
 docs: build/docs-venv/.installed  ## the documentation as a site in build/site, with links and anchors checked
 	NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --strict
