@@ -46,7 +46,6 @@ from harness.prediction.probe import Identity, Probe, identity_of, probe_of, rea
 from harness.prediction.recommendation import (
     Recommendation,
     chosen_workload,
-    n_of_workers,
     plan_references,
     recommended,
 )
@@ -81,6 +80,7 @@ from harness.verification.worker.jobs import StoredSteps
 from harness.verification.worker.jobs import verify as verify_plan
 from harness.worker.jobs.transform import Transformation, Wanted
 from harness.worker.jobs.transform import transform as transform_plan
+from harness.written_values import n_of_workers
 from strategies.planner import payload_matrix
 
 if TYPE_CHECKING:

@@ -46,6 +46,11 @@ def parse_rate_mbit(text: str) -> float | None:
     return None if match is None or unit is None else float(match[1]) * unit
 
 
+def n_of_workers(n: int) -> str:
+    """Number of workers in words."""
+    return f"{n} worker{'' if n == 1 else 's'}"
+
+
 def kebab(name: str) -> str:
     """Format a name as in records: `wide_mlp` and `wide-mlp` are the same."""
     return name.strip().lower().replace("_", "-")

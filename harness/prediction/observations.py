@@ -208,9 +208,8 @@ def _combined(profiles: Sequence[tuple[Record, StoredProfile]]) -> ProfiledWorkl
             step_s = _step_s(record)
             busy_s = _busy_s(record, step_s)
             scaled[examples].append(stored.profile.scaled_to(busy_s))
-            shared = shared_cores_of(record)
-            waits = 1.0 if shared is None else max(1.0, record.workers * cores_of(record) / shared)
-            idle_s[examples].append(max(0.0, step_s - busy_s * waits))
+            n_turns = turns(record.workers, cores_of(record), shared_cores_of(record))
+            idle_s[examples].append(max(0.0, step_s - busy_s * n_turns))
             spread_s[examples].append(_spread_s(record))
     largest, stored = max(profiles, key=lambda pair: _requested_batch(pair[0]))
     return ProfiledWorkload(
@@ -363,6 +362,11 @@ def _chosen(record: Record) -> Chosen | None:
 
 def _step_s(record: Record) -> float:
     return record.typical_step_s or 0.0
+
+
+def turns(n_workers: int, cores: float, shared_cores: float | None) -> float:
+    """Time in which all workers compute ÷ that of one alone; above 1 if they share too few cores."""
+    return 1.0 if shared_cores is None else max(1.0, n_workers * cores / shared_cores)
 
 
 def _spread_s(record: Record) -> float:

@@ -22,6 +22,7 @@ from harness.prediction.observations import (
     not_simulated,
     planned_step,
     replica_device,
+    turns,
 )
 from harness.prediction.probe import Probe
 from harness.prediction.step_model import (
@@ -34,6 +35,7 @@ from harness.prediction.step_model import (
     simulate_step,
 )
 from harness.records.predictions import INEXACT, Limit, PredictedTimeline, fastest_by_workers
+from harness.written_values import n_of_workers
 from strategies.errors import StrategyError
 from strategies.plan.faults import Fault
 from strategies.topology import Topology
@@ -292,11 +294,8 @@ def predict_planned(
     """
     step = simulated(planned, strategy, question, probe)
     examples = max(planned.profiles)
-    # Workers that share cores compute one after the other.
-    turns = 1.0
-    if question.shared_cores is not None:
-        turns = max(1.0, question.workers * _cores(question, probe) / question.shared_cores)
-    alone_s = planned.profiles[examples].step_s * turns
+    n_turns = turns(question.workers, _cores(question, probe), question.shared_cores)
+    alone_s = planned.profiles[examples].step_s * n_turns
     slow_s = max(_waits_s(question), default=0.0)
     waiting_s = workload.waiting_s(planned)
     step_s = step.step_s + waiting_s
@@ -460,9 +459,7 @@ class Predicted:
                 (None if p.is_single else p.question.workers, p.title, p.examples_per_s)
                 for p in (*rivals, *alone)
             )
-            steps = ", then ".join(
-                f"{title} from {n_workers} worker{'s' * (n_workers > 1)}" for n_workers, title in fastest
-            )
+            steps = ", then ".join(f"{title} from {n_of_workers(n_workers)}" for n_workers, title in fastest)
             yield f"fastest, {workload} {surroundings_text(rate, faults)}: {steps}"
 
     def cases(self) -> list[JsonValue]:

@@ -22,6 +22,7 @@ from harness.prediction.probe import Probe
 from harness.records.comparison import SEQUENTIAL_CONFIDENCE, RepeatedMean, paired_ratios, repeated_mean
 from harness.records.record import Record
 from harness.records.stored_run import StoredRun
+from harness.written_values import n_of_workers
 from strategies.plan import compressors
 from strategies.plan.schema import Plan
 from strategies.registry import STRATEGIES
@@ -89,11 +90,6 @@ def rankings_of(goal: Goal) -> tuple[Ranking, ...]:
     """Orders in which a search expands its candidates: the fastest first, then by the goal."""
     fastest, own = _ranking(Goal.FASTEST), _ranking(goal)
     return (fastest,) if goal is Goal.FASTEST else (fastest, own)
-
-
-def n_of_workers(n: int) -> str:
-    """Number of workers in words."""
-    return f"{n} worker{'' if n == 1 else 's'}"
 
 
 def _ranking(goal: Goal) -> Ranking:

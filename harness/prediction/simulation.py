@@ -26,6 +26,7 @@ from typing import TypeAlias
 _NEGLIGIBLE = 1e-9
 """Part of a resource or an activity that counts as none, because of rounding."""
 _DIGITS = 9
+"""Digits to which parts of a resource are rounded, so that equal ones are equal."""
 _NO_BUCKETS: Mapping[str, float] = {}
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, permutations
 
 from harness.records.record import Record
+from harness.written_values import n_of_workers
 from reports.contrasts import Contrasts, rate_ratio
 from reports.quantities import link_rate
 from reports.recommendation import phrases
@@ -116,6 +117,7 @@ def _fastest(comparisons: Sequence[Comparison]) -> str:
     """Winners by size, as in `fastest: ps with 2 workers, sharded-update with 4 and 8`."""
     by_size = sorted(comparisons, key=lambda one: (one.workers * one.replicas, one.workers))
     has_replicas = any(one.replicas > 1 for one in comparisons)
+    unit = "workers × replicas" if has_replicas else "workers"
     parts: list[str] = []
     for leaders, group in groupby(by_size, key=lambda one: frozenset(one.verdict.leaders)):
         if not leaders:
@@ -123,16 +125,8 @@ def _fastest(comparisons: Sequence[Comparison]) -> str:
         names = " or ".join(sorted(leaders)) if len(leaders) <= _MOST_LEADERS else f"a tie of {len(leaders)}"
         sizes = [f"{one.workers}×{one.replicas}" if has_replicas else f"{one.workers}" for one in group]
         counts = " and ".join(filter(None, (", ".join(sizes[:-1]), sizes[-1])))
-        unit = (
-            ""
-            if parts
-            else " workers × replicas"
-            if has_replicas
-            else " worker"
-            if sizes == ["1"]
-            else " workers"
-        )
-        parts.append(f"{names} with {counts}{unit}")
+        counted = f"{counts} {unit}" if counts != "1" else n_of_workers(1)
+        parts.append(f"{names} with {counts if parts else counted}")
     return f"fastest: {', '.join(parts)}" if parts else ""
 
 

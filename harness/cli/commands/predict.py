@@ -25,6 +25,7 @@ from harness.cli.prediction_options import (
 from harness.cli.process import WorkerOptions, isolate, run_options
 from harness.errors import UsageError
 from harness.requests import PredictRequest
+from harness.written_values import n_of_workers
 
 if TYPE_CHECKING:
     from harness.experiment.model import Experiment
@@ -197,7 +198,7 @@ def _show(predicted: Predicted, page: Path | None) -> None:
     for (workload, n, _, faults), rows in itertools.groupby(ordered, key=group):
         cases = list(rows)
         question = cases[0].question
-        workers = f"{n} worker{'s' * (n > 1)}"
+        workers = n_of_workers(n)
         surroundings = surroundings_text(question.link_mbit, faults)
         output.print_line(f"{workload} · {workers} · batch {question.batch_size} · links {surroundings}")
         _show_cases(cases)
