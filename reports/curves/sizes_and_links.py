@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, permutations
 
 from harness.records.record import Record
-from harness.written_values import n_of_workers
 from reports.contrasts import Contrasts, rate_ratio
 from reports.quantities import link_rate
 from reports.recommendation import phrases
@@ -125,7 +124,7 @@ def _fastest(comparisons: Sequence[Comparison]) -> str:
         names = " or ".join(sorted(leaders)) if len(leaders) <= _MOST_LEADERS else f"a tie of {len(leaders)}"
         sizes = [f"{one.workers}×{one.replicas}" if has_replicas else f"{one.workers}" for one in group]
         counts = " and ".join(filter(None, (", ".join(sizes[:-1]), sizes[-1])))
-        counted = f"{counts} {unit}" if counts != "1" else n_of_workers(1)
+        counted = f"{counts} {unit}" if counts != "1" else "1 worker"
         parts.append(f"{names} with {counts if parts else counted}")
     return f"fastest: {', '.join(parts)}" if parts else ""
 
