@@ -70,7 +70,6 @@ def captures(run: WatchedRun, out: Path) -> bool:
         pytest.param(starts, lambda pid: os.killpg(pid, signal.SIGINT), id="ctrl-c at once"),
         pytest.param(starts_ray, lambda pid: os.killpg(pid, signal.SIGINT), id="ctrl-c while Ray starts"),
         pytest.param(starts_ray, lambda pid: os.kill(pid, signal.SIGTERM), id="SIGTERM while Ray starts"),
-        pytest.param(captures, lambda pid: os.kill(pid, signal.SIGINT), id="SIGINT while it captures"),
         pytest.param(captures, lambda pid: os.kill(pid, signal.SIGTERM), id="SIGTERM while it captures"),
     ],
 )
