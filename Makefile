@@ -9,7 +9,8 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 # What compares times runs alone; the rest in two processes, each with a TensorFlow or starting one.
 PAIR := --numprocesses 2 --dist loadfile
-ALONE := tests/integration/test_input_pipeline.py tests/integration/test_link_shaping.py tests/benchmarks
+ALONE := tests/integration/test_input_pipeline.py tests/integration/test_link_shaping.py \
+  $(filter-out %/test_aggregation.py %/test_transform.py,$(wildcard tests/benchmarks/test_*.py))
 # Tests run TensorFlow in their own process, which finds the gpu lock's CUDA libraries with a path to them.
 SPACE := $() $()
 CUDA_LIBRARIES = $(wildcard $(CURDIR)/$(VENV)/lib/python3*/site-packages/nvidia/*/lib)

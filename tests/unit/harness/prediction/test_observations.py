@@ -117,11 +117,11 @@ def test_long_steps_count_where_a_step_is_a_mean(tmp_path: Path) -> None:
     steps = StepSeconds(n=10, mean=0.013, p50=0.010, p90=0.010, p99=0.030)
     (workload,) = profiled_workloads(stored(tmp_path, replace(record(), step_s=steps)))
     topology = Topology(replicas_per_task=(1, 1), batch_size=2 * EXAMPLES)
-    each, every_few = (
+    every_step, every_few = (
         planned_step(workload, choose(StrategyRef(name=name)), topology)
         for name in ("all-reduce", "local-sgd")
     )
-    assert workload.waiting_s(every_few) - workload.waiting_s(each) == pytest.approx(0.003)
+    assert workload.waiting_s(every_few) - workload.waiting_s(every_step) == pytest.approx(0.003)
 
 
 def test_repeats_are_averaged(tmp_path: Path) -> None:
