@@ -20,12 +20,14 @@ from harness.prediction.costs import CollectiveCost, Costs, ValueCost
 from harness.prediction.step_model import Machines, PlannedStep, processor_s, simulate_step
 
 _Vector: TypeAlias = npt.NDArray[np.float64]
-_LATENCIES = ("round_s", "request_s", "latency_s")
+_LATENCIES = ("round_s", "request_s", "latency_s", "spread")
 _CPU_SCALE = 0.05
 _STEP_SCALE = 0.1
 """Relative errors of processor times and of steps beyond which an observation counts less (soft L1)."""
 _TOWARDS_START = 0.005
 """Weight of the first guess of a latency, which decides where no observation does."""
+_DIFFERENCE = 0.1
+"""Difference of logarithms of latencies that shows their effect, in spite of thresholds in the simulation."""
 _NEGLIGIBLE = 1e-6
 """Part of the first guess of a cost that counts as none."""
 _MAD_TO_SD = 1.4826
@@ -129,18 +131,21 @@ def _processor_costs(
 
 def _with_latencies(observations: Sequence[Observation], costs: Costs) -> Costs:
     names = [name for name in costs.flat() if name.rpartition(".")[2] in _LATENCIES]
-    start = np.log([costs.flat()[name] for name in names])
+    guesses = np.array([costs.flat()[name] for name in names])
 
-    def with_logs(logs: _Vector) -> Costs:
-        return costs.with_values(dict(zip(names, np.exp(logs).tolist(), strict=True)))
+    def at(logs: _Vector) -> Costs:
+        return costs.with_values(dict(zip(names, (guesses * np.exp(logs - 1.0)).tolist(), strict=True)))
 
     def errors(logs: _Vector) -> _Vector:
-        tried = with_logs(logs)
+        tried = at(logs)
         steps = [math.log(predicted_s(o, tried) / o.step_s) for o in observations]
-        return np.concatenate([steps, _TOWARDS_START * (logs - start)])
+        return np.concatenate([steps, _TOWARDS_START * (logs - 1.0)])
 
-    result = least_squares(errors, start, loss="soft_l1", f_scale=_STEP_SCALE, diff_step=[0.1], max_nfev=15)
-    return with_logs(result.x)
+    # Differences are parts of the unknowns: 1 is the first guess, and e times the guess is 2.
+    result = least_squares(
+        errors, np.ones(len(names)), loss="soft_l1", f_scale=_STEP_SCALE, diff_step=_DIFFERENCE, max_nfev=15
+    )
+    return at(result.x)
 
 
 def _spread(errors: Sequence[float]) -> float:

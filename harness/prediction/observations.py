@@ -17,7 +17,7 @@ from harness.experiment.model import AS_USUAL, Computation, Precision
 from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.prediction.fit import Observation
 from harness.prediction.profile import StepProfile, StoredProfile, typical_profile
-from harness.prediction.step_model import Machines, PlannedStep
+from harness.prediction.step_model import Machines, PlannedStep, slowest
 from harness.records.record import CORES_SHARED, Record
 from harness.records.run_documents import PROFILE
 from harness.records.stored_run import StoredRun
@@ -120,15 +120,10 @@ class ProfiledWorkload:
         if not planned.flows or not self.spread_s:
             return idle_s
         near = _nearest(self.spread_s, examples)
-        more = _slowest(len(planned.plan.replicas_per_task)) - _slowest(self.n_measured[near])
+        more = slowest(len(planned.plan.replicas_per_task)) - slowest(self.n_measured[near])
         period = min(flow.period for flow in planned.flows)
         tail_s = self.tail_s[near] if planned.period > 1 else 0.0
         return idle_s + tail_s + max(0.0, more) * self.spread_s[near] / math.sqrt(period)
-
-
-def _slowest(n_workers: int) -> float:
-    """Median of the largest of n values of the standard normal distribution."""
-    return NormalDist().inv_cdf(0.5 ** (1 / n_workers))
 
 
 def _nearest(known: Iterable[int], examples: int) -> int:

@@ -25,15 +25,8 @@ from harness.prediction.observations import (
     turns,
 )
 from harness.prediction.probe import Probe
-from harness.prediction.step_model import (
-    Machines,
-    PlannedStep,
-    SimulatedStep,
-    core,
-    link_in,
-    link_out,
-    simulate_step,
-)
+from harness.prediction.step_activities import core, link_in, link_out
+from harness.prediction.step_model import Machines, PlannedStep, SimulatedStep, simulate_step
 from harness.records.predictions import INEXACT, Limit, PredictedTimeline, fastest_by_workers
 from harness.written_values import n_of_workers
 from strategies.errors import StrategyError

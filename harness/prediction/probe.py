@@ -118,7 +118,7 @@ class Probe:
     most_workers: int
     n_steps: int
     run: str
-    schema: Literal[3] = 3
+    schema: Literal[4] = 4
 
     def require(self, flows: Sequence[Flow], strategy: StrategyRef) -> None:
         """Require costs of all exchanges of a strategy.

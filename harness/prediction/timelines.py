@@ -12,7 +12,8 @@ from harness.prediction.measured_cases import is_predicted, question_of
 from harness.prediction.observations import ProfiledWorkload, strategy_of, workload_of
 from harness.prediction.predictions import Prediction, Question, planned_for, simulated
 from harness.prediction.probe import Probe
-from harness.prediction.step_model import SimulatedStep, core, link_in, link_out
+from harness.prediction.step_activities import core, link_in, link_out
+from harness.prediction.step_model import SimulatedStep
 from harness.records.predictions import PredictedSpan, PredictedTimeline
 from harness.records.stored_run import StoredRun
 from strategies.errors import StrategyError

@@ -33,6 +33,18 @@ def test_a_ring_sends_each_byte_almost_twice(n: int) -> None:
     assert simulated.step_s == pytest.approx(expected_s, rel=0.001)
 
 
+@pytest.mark.parametrize(("n", "deviations"), [(1, 0.0), (2, 0.545), (8, 1.385)])
+def test_workers_wait_for_the_slowest_exchange(n: int, deviations: float) -> None:
+    """Median of the largest of n normal values, in standard deviations."""
+    even = FREE.with_values({"tcp.sum_s": 1e-6})
+    step = planned("all-reduce", n)
+    exchanging_s = max(processor_s(step, even)) - profile().step_s
+    even_s, uneven_s = (
+        simulate_step(step, costs, Machines()).step_s for costs in (even, even.with_values({"spread": 0.3}))
+    )
+    assert uneven_s - even_s == pytest.approx(0.3 * deviations * exchanging_s, rel=0.001, abs=1e-9)
+
+
 def test_a_tensor_of_a_server_is_copied_before_it_is_sent() -> None:
     """The workers' own ring sends small pieces, and copies others in the meantime."""
     slow = Machines(link_bytes_per_s=SLOW)

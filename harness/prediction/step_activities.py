@@ -1,0 +1,130 @@
+"""Activities of a step, with their needs of cores, links and threads of classes of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from harness.prediction.simulation import Activity
+
+SHARED_CORES = "shared cores"
+"""Resource: cores that all workers share, besides the cores that each of them may use."""
+
+
+def core(number: int) -> str:
+    """Resource: the cores of a task of a class."""
+    return f"core {number}"
+
+
+def link_out(number: int) -> str:
+    """Resource: the link of a task of a class, from it to others."""
+    return f"out {number}"
+
+
+def link_in(number: int) -> str:
+    """Resource: the link of a task of a class, from others to it."""
+    return f"in {number}"
+
+
+def _lane(number: int) -> str:
+    return f"thread {number}"
+
+
+PerClass: TypeAlias = Mapping[int, Sequence[str]]
+"""Class of tasks → names of activities."""
+Amounts: TypeAlias = Mapping[int | None, float] | Mapping[int, float]
+"""Class of tasks → seconds or bytes of each of its tasks.
+
+Those of tasks that are not simulated (None) do not count.
+"""
+
+
+class StepActivities:
+    """Activities that are added one after the other, each by a name.
+
+    Attributes:
+        all: activities so far.
+    """
+
+    def __init__(self, members: Mapping[int, Sequence[int]], *, shares_cores: bool) -> None:
+        """Start without activities.
+
+        Args:
+            members: class → its tasks.
+            shares_cores: True if all tasks share cores.
+        """
+        self.all: list[Activity] = []
+        self._members = members
+        self._shares_cores = shares_cores
+        self._last: dict[object, str] = {}
+
+    def add(
+        self,
+        name: str,
+        *,
+        cpu: Amounts | None = None,
+        lane: int | None = None,
+        least_s: float = 0.0,
+        after: Iterable[str] = (),
+        out: Amounts | None = None,
+        into: Amounts | None = None,
+    ) -> str:
+        """Add an activity.
+
+        Args:
+            cpu: processor time. out, into: bytes on links.
+            least_s: latency, in which neither processors nor links are used.
+        """
+        cpu = cpu or {}
+        needs = {
+            resource(number): amount
+            for resource, amounts in ((core, cpu), (link_out, out or {}), (link_in, into or {}))
+            for number, amount in amounts.items()
+            if number is not None
+        }
+        if cpu and self._shares_cores:
+            needs[SHARED_CORES] = sum(
+                seconds * len(self._members[number]) for number, seconds in cpu.items() if number is not None
+            )
+        before = tuple(after)
+        if least_s and needs:
+            self.all.append(Activity(name=f"{name}, latency", least_s=least_s, after=before))
+            before, least_s = (f"{name}, latency",), 0.0
+        # A thread uses one core at most.
+        alone_s = max((seconds for number, seconds in cpu.items() if number is not None), default=0.0)
+        self.all.append(
+            Activity(
+                name=name,
+                needs=needs,
+                least_s=least_s + alone_s,
+                after=before,
+                lane=None if lane is None else _lane(lane),
+            )
+        )
+        return name
+
+    def send(
+        self,
+        name: str,
+        *,
+        cpu: Amounts,
+        least_s: float,
+        after: Sequence[str],
+        connection: object | None = None,
+        out: Amounts,
+        into: Amounts,
+    ) -> str:
+        """Copies of a whole tensor, in turn with others of a connection, and then its bytes on the way.
+
+        Tensors on the way share the link evenly, as the streams of one gRPC connection do.
+        """
+        copy = f"{name} copy"
+        before = after if connection is None else self.in_turn(connection, copy, after)
+        self.add(copy, cpu=cpu, after=before)
+        return self.add(name, least_s=least_s, after=[copy], out=out, into=into)
+
+    def in_turn(self, connection: object, name: str, after: Sequence[str]) -> list[str]:
+        """Activities before one, and the latest one of its connection, which carries one at a time."""
+        before = self._last.get(connection)
+        self._last[connection] = name
+        return [*after, *([] if before is None else [before])]
