@@ -42,7 +42,7 @@ from harness.prediction.conditions import probe_command
 from harness.prediction.measured_cases import measured_case_predictions
 from harness.prediction.observations import profiled_workloads
 from harness.prediction.predictions import Predicted, predict_cases
-from harness.prediction.probe import Identity, Probe, identity_of, probe_of, read_probe
+from harness.prediction.probe import Identity, Probe, at_speed_of, identity_of, probe_of, read_probe
 from harness.prediction.recommendation import (
     Recommendation,
     chosen_workload,
@@ -263,7 +263,8 @@ def predict(request: PredictRequest) -> Predicted:
     """
     stored = _profiling_run(request.source, request.options)
     workloads = profiled_workloads(stored)
-    path, costs = _probe_for(identity_of(stored), request)
+    path, probed = _probe_for(identity_of(stored), request)
+    costs, note = at_speed_of(stored, workloads, probed)
     predictions, notes = predict_cases(workloads, request.spec, costs)
     return Predicted(
         predictions=predictions,
@@ -271,7 +272,7 @@ def predict(request: PredictRequest) -> Predicted:
         probe_path=path,
         run_dir=stored.path,
         changes=request.changes,
-        notes=(*request.notes, *notes),
+        notes=(*request.notes, *notes, *([] if note is None else [note])),
         timelines=tuple(timelines(stored, workloads, predictions, costs)) if request.with_timelines else (),
     )
 
@@ -285,12 +286,15 @@ def recommend(request: RecommendRequest) -> Recommendation:
     """
     try:
         stored = _profiling_run(request.source, request.options)
-        workload = chosen_workload(profiled_workloads(stored), request.workload)
-        _, costs = _probe_for(identity_of(stored), request)
+        workloads = profiled_workloads(stored)
+        workload = chosen_workload(workloads, request.workload)
+        costs, note = at_speed_of(stored, workloads, _probe_for(identity_of(stored), request)[1])
         with StatusLine(live=request.options.live).doing("searching for plans"):
             recommendation = recommended(
                 request.aim, workload, costs, stored, experiment=request.experiment, out=request.out
             )
+        if note is not None:
+            recommendation = replace(recommendation, notes=(*recommendation.notes, note))
         if request.measuring is not None:
             recommendation = _with_measurements(recommendation, request.measuring, request.options)
         recommendation.write()

@@ -138,6 +138,12 @@ class Costs:
             "spread": self.spread,
         }
 
+    def scaled(self, factor: float) -> Costs:
+        """Costs on a processor that takes `factor` times as long."""
+        return self.with_values(
+            {name: value * factor for name, value in self.flat().items() if name != "spread"}
+        )
+
     def with_values(self, values: Mapping[str, float]) -> Costs:
         """Copy with other values, by the names of `flat`."""
 

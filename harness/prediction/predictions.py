@@ -424,7 +424,7 @@ class Predicted:
     Attributes:
         run_dir: folder of the run with the profiles.
         changes: settings on top of the experiment, `dotted.path=value` each.
-        notes: cases that could not be predicted, with the reason.
+        notes: cases that could not be predicted, with the reason, and a change of the probe's costs.
         timelines: simulated steps for the page; empty if it is not requested.
     """
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,8 +16,9 @@ from harness.errors import UsageError, first_line
 from harness.experiment.cases import CONTROL
 from harness.experiment.references import StrategyRef
 from harness.prediction.costs import Costs
-from harness.prediction.fit import fitted
+from harness.prediction.fit import Observation, fitted, slowdown
 from harness.prediction.observations import (
+    ProfiledWorkload,
     cores_of,
     is_usable,
     observations,
@@ -29,6 +31,8 @@ from strategies.plan.exchanges.flow import Flow
 
 _FEWEST_STEPS = 4
 """Fewest measured steps to which costs are fitted."""
+_MOST_STEPS = 20
+"""Most measured steps that show the speed of a run; of more, some of all workloads."""
 _TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
 """Packages that contain TensorFlow; a machine has one of them."""
 
@@ -137,6 +141,15 @@ class Probe:
                 field="probe",
             )
 
+    def knows(self, observation: Observation) -> bool:
+        """True if it has the costs of all exchanges of a measured step."""
+        planned = observation.planned
+        try:
+            self.require(planned.flows, StrategyRef(name=planned.plan.strategy))
+        except UsageError:
+            return False
+        return True
+
     def beyond(self, flows: Sequence[Flow], n_workers: int) -> tuple[str, ...]:
         """Quantities of exchanges that are larger than those that were probed."""
         beyond = {
@@ -181,6 +194,30 @@ def probe_of(run: StoredRun) -> Probe:
         n_steps=len(measured),
         run=run.run,
     )
+
+
+def at_speed_of(
+    run: StoredRun, workloads: Sequence[ProfiledWorkload], probe: Probe
+) -> tuple[Probe, str | None]:
+    """Probe with its costs at the processor's speed while a run was made, and a note on their change.
+
+    Shared machines are a fifth slower in some hours than in others. The measured steps of a run show it,
+    if its workers did not share cores.
+    """
+    measured = [
+        observation
+        for observation in observations(run, workloads)
+        if observation.machines.shared_cores is None and probe.knows(observation)
+    ]
+    if not measured:
+        return probe, None
+    measured = measured[:: math.ceil(len(measured) / _MOST_STEPS)]
+    factor = slowdown(measured, probe.costs)
+    note = (
+        f"exchanges are predicted to take {factor:.2f} times as long as in the probe, as they did in "
+        f"{len(measured)} measured steps of {run.path}"
+    )
+    return replace(probe, costs=probe.costs.scaled(factor)), note
 
 
 def _most_bytes(flows: Sequence[Flow]) -> float:

@@ -3,7 +3,7 @@
 import pytest
 from planned_steps import STRATEGIES, USUAL, planned, profile
 
-from harness.prediction.fit import Observation, fitted, predicted_s
+from harness.prediction.fit import Observation, fitted, predicted_s, slowdown
 from harness.prediction.step_model import Machines, processor_s, simulate_step
 
 TRUE = USUAL.with_values(
@@ -53,3 +53,15 @@ def test_costs_that_no_step_shows_are_not_there(fit) -> None:
 def test_nothing_is_fitted_to_nothing() -> None:
     with pytest.raises(ValueError, match="one measured step or more"):
         fitted([])
+
+
+@pytest.mark.parametrize("factor", [0.8, 1.0, 1.5])
+def test_the_speed_of_other_hours_shows_in_measured_steps(factor: float) -> None:
+    measured = [observed(strategy) for strategy in STRATEGIES]
+    costs = TRUE.scaled(1 / factor)
+    assert costs.spread == TRUE.spread
+    assert slowdown(measured, costs) == pytest.approx(factor, rel=0.02)
+
+
+def test_a_single_step_changes_the_speed_less() -> None:
+    assert 1.0 < slowdown([observed("ps")], TRUE.scaled(1 / 1.5)) < 1.45
