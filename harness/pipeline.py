@@ -42,13 +42,14 @@ from harness.prediction.conditions import probe_command
 from harness.prediction.measured_cases import measured_case_predictions
 from harness.prediction.observations import profiled_workloads
 from harness.prediction.predictions import Predicted, predict_cases
-from harness.prediction.probe import Identity, Probe, at_speed_of, identity_of, probe_of, read_probe
+from harness.prediction.probe import Identity, Probe, identity_of, probe_of, read_probe
 from harness.prediction.recommendation import (
     Recommendation,
     chosen_workload,
     plan_references,
     recommended,
 )
+from harness.prediction.run_speed import speed_of
 from harness.prediction.slices import slice_cost
 from harness.prediction.timelines import timelines
 from harness.provision.failures import USER_ERROR
@@ -263,17 +264,20 @@ def predict(request: PredictRequest) -> Predicted:
     """
     stored = _profiling_run(request.source, request.options)
     workloads = profiled_workloads(stored)
-    path, probed = _probe_for(identity_of(stored), request)
-    costs, note = at_speed_of(stored, workloads, probed)
-    predictions, notes = predict_cases(workloads, request.spec, costs)
+    path, stored_probe = _probe_for(identity_of(stored), request)
+    speed = speed_of(stored, workloads, stored_probe)
+    adjusted_probe = speed.of(stored_probe)
+    predictions, notes = predict_cases(workloads, request.spec, adjusted_probe)
+    spans = tuple(timelines(stored, workloads, predictions, adjusted_probe)) if request.with_timelines else ()
     return Predicted(
         predictions=predictions,
-        probe=costs,
+        probe=stored_probe,
+        slowdown=speed.slowdown,
         probe_path=path,
         run_dir=stored.path,
         changes=request.changes,
-        notes=(*request.notes, *notes, *([] if note is None else [note])),
-        timelines=tuple(timelines(stored, workloads, predictions, costs)) if request.with_timelines else (),
+        notes=(*request.notes, *notes, *filter(None, [speed.note(stored)])),
+        timelines=spans,
     )
 
 
@@ -288,13 +292,20 @@ def recommend(request: RecommendRequest) -> Recommendation:
         stored = _profiling_run(request.source, request.options)
         workloads = profiled_workloads(stored)
         workload = chosen_workload(workloads, request.workload)
-        costs, note = at_speed_of(stored, workloads, _probe_for(identity_of(stored), request)[1])
+        _, stored_probe = _probe_for(identity_of(stored), request)
+        speed = speed_of(stored, workloads, stored_probe)
+        adjusted_probe = speed.of(stored_probe)
         with StatusLine(live=request.options.live).doing("searching for plans"):
             recommendation = recommended(
-                request.aim, workload, costs, stored, experiment=request.experiment, out=request.out
+                request.aim,
+                workload,
+                adjusted_probe,
+                stored,
+                experiment=request.experiment,
+                out=request.out,
             )
-        if note is not None:
-            recommendation = replace(recommendation, notes=(*recommendation.notes, note))
+        notes = (*recommendation.notes, *filter(None, [speed.note(stored)]))
+        recommendation = replace(recommendation, notes=notes)
         if request.measuring is not None:
             recommendation = _with_measurements(recommendation, request.measuring, request.options)
         recommendation.write()

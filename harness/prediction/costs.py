@@ -99,7 +99,7 @@ class Costs:
         cut: costs of a part of a variable that is cut.
         cut_table_s: processor time of a part of a table of rows that is cut.
         assign_s: processor time per byte of a new value from its owner that a replica stores.
-        spread: standard deviation of a worker's processor time for exchanges, as a part of it. Workers wait
+        exchange_variation: standard deviation ÷ mean of a task's processor time for exchanges. Workers wait
             for the slowest of them.
     Raises:
         ValueError: a cost is negative or not finite.
@@ -111,7 +111,7 @@ class Costs:
     cut: ValueCost = field(default_factory=lambda: ValueCost(variable_s=3e-5, value_s=2e-10))
     cut_table_s: float = 1e-4
     assign_s: float = 3e-10
-    spread: float = 0.2
+    exchange_variation: float = 0.2
 
     def __post_init__(self) -> None:
         wrong = [name for name, value in self.flat().items() if not 0 <= value < math.inf]
@@ -135,13 +135,13 @@ class Costs:
             **{f"cut.{key}": value for key, value in _items(self.cut)},
             "cut_table_s": self.cut_table_s,
             "assign_s": self.assign_s,
-            "spread": self.spread,
+            "exchange_variation": self.exchange_variation,
         }
 
     def scaled(self, factor: float) -> Costs:
         """Costs on a processor that takes `factor` times as long."""
         return self.with_values(
-            {name: value * factor for name, value in self.flat().items() if name != "spread"}
+            {name: value * factor for name, value in self.flat().items() if name != "exchange_variation"}
         )
 
     def with_values(self, values: Mapping[str, float]) -> Costs:
@@ -157,7 +157,7 @@ class Costs:
             cut=replace(self.cut, **of("cut", self.cut)),
             cut_table_s=values.get("cut_table_s", self.cut_table_s),
             assign_s=values.get("assign_s", self.assign_s),
-            spread=values.get("spread", self.spread),
+            exchange_variation=values.get("exchange_variation", self.exchange_variation),
         )
 
 

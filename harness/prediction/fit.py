@@ -1,14 +1,14 @@
 """Fit of the costs of exchanges to measured steps.
 
 Processor times of workers are linear in the costs: their fit is a robust linear one with costs of at least
-zero. Latencies are then fitted to the durations of the steps, by simulation.
+zero. Latencies and the variation of exchanges are then fitted to the durations of the steps, by simulation.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,16 +20,18 @@ from harness.prediction.costs import CollectiveCost, Costs, ValueCost
 from harness.prediction.step_model import Machines, PlannedStep, processor_s, simulate_step
 
 _Vector: TypeAlias = npt.NDArray[np.float64]
-_LATENCIES = ("round_s", "request_s", "latency_s", "spread")
+_BY_SIMULATION = ("round_s", "request_s", "latency_s", "exchange_variation")
+"""Costs that are fitted to durations: latencies, and the variation of exchanges."""
 _CPU_SCALE = 0.05
-_STEP_SCALE = 0.1
+STEP_SCALE = 0.1
 """Relative errors of processor times and of steps beyond which an observation counts less (soft L1)."""
 _TOWARDS_START = 0.005
-"""Weight of the first guess of a latency, which decides where no observation does."""
-_DIFFERENCE = 0.1
-"""Difference of logarithms of latencies that shows their effect, in spite of thresholds in the simulation."""
-_SPEED_SCALE = 0.2
-"""Usual relative change of a shared machine's speed from one hour to another."""
+"""Weight of the first guess of a cost, which decides where no observation does."""
+_MIDDLE, _RELATIVE_DIFFERENCE = 10.0, 0.01
+"""Unknowns are logarithms around a middle, so that a relative difference is one of 0.1 for all of them.
+
+Smaller ones would not show the effect of latencies, because the simulation has thresholds.
+"""
 _NEGLIGIBLE = 1e-6
 """Part of the first guess of a cost that counts as none."""
 _MAD_TO_SD = 1.4826
@@ -75,30 +77,13 @@ def fitted(observations: Sequence[Observation]) -> Fit:
     if not observations:
         raise ValueError("costs can be fitted to one measured step or more, got none")
     start = _start(observations)
-    names = [name for name in start.flat() if name.rpartition(".")[2] not in _LATENCIES]
+    names = [name for name in start.flat() if name.rpartition(".")[2] not in _BY_SIMULATION]
     costs = start.with_values(_processor_costs(observations, start, names))
-    costs = _with_latencies(observations, costs)
+    costs = _with_durations(observations, costs)
     errors: dict[str, list[float]] = {}
     for o in observations:
         errors.setdefault(o.family, []).append(math.log(o.step_s / predicted_s(o, costs)))
     return Fit(costs=costs, spreads={family: _spread(own) for family, own in errors.items()})
-
-
-def slowdown(observations: Sequence[Observation], costs: Costs) -> float:
-    """Factor by which exchanges take longer than their costs, so that measured steps are predicted best.
-
-    Few steps change it less: a factor of 1.2 is as likely as a step that is predicted 10 % too long.
-    """
-
-    def errors(logs: _Vector) -> _Vector:
-        own = costs.scaled(math.exp(logs[0] - 1.0))
-        steps = [math.log(predicted_s(o, own) / o.step_s) for o in observations]
-        return np.array([*steps, _STEP_SCALE / _SPEED_SCALE * (logs[0] - 1.0)])
-
-    result = least_squares(
-        errors, np.ones(1), loss="soft_l1", f_scale=_STEP_SCALE, diff_step=[_DIFFERENCE], max_nfev=6
-    )
-    return math.exp(result.x[0] - 1.0)
 
 
 def predicted_s(o: Observation, costs: Costs) -> float:
@@ -148,23 +133,44 @@ def _processor_costs(
     return dict(zip(names, (factors * guesses).tolist(), strict=True))
 
 
-def _with_latencies(observations: Sequence[Observation], costs: Costs) -> Costs:
-    names = [name for name in costs.flat() if name.rpartition(".")[2] in _LATENCIES]
+def _with_durations(observations: Sequence[Observation], costs: Costs) -> Costs:
+    names = [name for name in costs.flat() if name.rpartition(".")[2] in _BY_SIMULATION]
     guesses = np.array([costs.flat()[name] for name in names])
 
     def at(logs: _Vector) -> Costs:
-        return costs.with_values(dict(zip(names, (guesses * np.exp(logs - 1.0)).tolist(), strict=True)))
+        return costs.with_values(dict(zip(names, (guesses * np.exp(logs)).tolist(), strict=True)))
 
     def errors(logs: _Vector) -> _Vector:
-        tried = at(logs)
-        steps = [math.log(predicted_s(o, tried) / o.step_s) for o in observations]
-        return np.concatenate([steps, _TOWARDS_START * (logs - 1.0)])
+        return np.concatenate([log_errors(observations, at(logs)), _TOWARDS_START * logs])
 
-    # Differences are parts of the unknowns: 1 is the first guess, and e times the guess is 2.
+    return at(fitted_logs(errors, len(names), most_evaluations=15))
+
+
+def log_errors(observations: Sequence[Observation], costs: Costs) -> _Vector:
+    """Logarithms of predicted ÷ measured durations."""
+    return np.array([math.log(predicted_s(o, costs) / o.step_s) for o in observations])
+
+
+def fitted_logs(errors: Callable[[_Vector], _Vector], n: int, *, most_evaluations: int) -> _Vector:
+    """Logarithms of factors with the least errors, begun with factors of one.
+
+    Args:
+        errors: function of the logarithms, whose values count less beyond a tenth.
+        n: number of factors.
+    """
+
+    def at(unknowns: _Vector) -> _Vector:
+        return errors(unknowns - _MIDDLE)
+
     result = least_squares(
-        errors, np.ones(len(names)), loss="soft_l1", f_scale=_STEP_SCALE, diff_step=[_DIFFERENCE], max_nfev=15
+        at,
+        np.full(n, _MIDDLE),
+        loss="soft_l1",
+        f_scale=STEP_SCALE,
+        diff_step=[_RELATIVE_DIFFERENCE],
+        max_nfev=most_evaluations,
     )
-    return at(result.x)
+    return np.asarray(result.x - _MIDDLE)
 
 
 def _spread(errors: Sequence[float]) -> float:

@@ -234,14 +234,17 @@ def observations(run: StoredRun, workloads: Sequence[ProfiledWorkload]) -> Itera
             continue
         chosen = _chosen(record)
         assert record.batch_size is not None
-        topology = Topology(
-            replicas_per_task=(record.replicas,) * record.workers,
-            batch_size=record.batch_size,
-            device=replica_device(record.device),
-        )
-        if chosen is None or topology.n_replicas == 1:
+        if chosen is None or record.workers * record.replicas == 1:
             continue
-        planned = planned_step(workload, chosen, topology)
+        try:
+            topology = Topology(
+                replicas_per_task=(record.replicas,) * record.workers,
+                batch_size=record.batch_size,
+                device=replica_device(record.device),
+            )
+            planned = planned_step(workload, chosen, topology)
+        except StrategyError:
+            continue  # of another version, in which its parameters had a plan
         if not_simulated(planned) or not planned.flows or record.cpu_s_per_step is None:
             continue
         rate = None if record.link is None else record.link.measured_mbit

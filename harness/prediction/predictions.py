@@ -424,7 +424,8 @@ class Predicted:
     Attributes:
         run_dir: folder of the run with the profiles.
         changes: settings on top of the experiment, `dotted.path=value` each.
-        notes: cases that could not be predicted, with the reason, and a change of the probe's costs.
+        notes: cases that could not be predicted, with the reason, and the run's speed.
+        slowdown: factor on the probe's costs, see `harness.prediction.run_speed`.
         timelines: simulated steps for the page; empty if it is not requested.
     """
 
@@ -435,6 +436,7 @@ class Predicted:
     changes: Sequence[str] = ()
     notes: Sequence[str] = ()
     timelines: Sequence[PredictedTimeline] = ()
+    slowdown: float = 1.0
 
     def fastest(self) -> Iterator[str]:
         """Lines with the fastest strategy by number of workers, one for each workload, link and faults.
@@ -463,6 +465,7 @@ class Predicted:
         return {
             "cases": self.cases(),
             "probe": {"path": str(self.probe_path), **self.probe.to_document()},
+            "slowdown": self.slowdown,
             "run_dir": str(self.run_dir),
             "notes": list(self.notes),
             "changes": list(self.changes),

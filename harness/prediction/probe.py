@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -16,9 +15,8 @@ from harness.errors import UsageError, first_line
 from harness.experiment.cases import CONTROL
 from harness.experiment.references import StrategyRef
 from harness.prediction.costs import Costs
-from harness.prediction.fit import Observation, fitted, slowdown
+from harness.prediction.fit import fitted
 from harness.prediction.observations import (
-    ProfiledWorkload,
     cores_of,
     is_usable,
     observations,
@@ -31,8 +29,6 @@ from strategies.plan.exchanges.flow import Flow
 
 _FEWEST_STEPS = 4
 """Fewest measured steps to which costs are fitted."""
-_MOST_STEPS = 20
-"""Most measured steps that show the speed of a run; of more, some of all workloads."""
 _TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
 """Packages that contain TensorFlow; a machine has one of them."""
 
@@ -124,15 +120,19 @@ class Probe:
     run: str
     schema: Literal[4] = 4
 
+    def missing(self, flows: Sequence[Flow]) -> Sequence[str]:
+        """Transports and compressors of some exchanges that have no costs."""
+        transports = {flow.transport for flow in flows} - {"grpc"}
+        codecs = {flow.compressor.name for flow in flows if flow.compressor is not None}
+        return sorted((transports - set(self.costs.collectives)) | (codecs - set(self.costs.codecs)))
+
     def require(self, flows: Sequence[Flow], strategy: StrategyRef) -> None:
         """Require costs of all exchanges of a strategy.
 
         Raises:
             UsageError: some exchanges were not probed.
         """
-        transports = {flow.transport for flow in flows} - {"grpc"}
-        codecs = {flow.compressor.name for flow in flows if flow.compressor is not None}
-        missing = sorted((transports - set(self.costs.collectives)) | (codecs - set(self.costs.codecs)))
+        missing = self.missing(flows)
         if missing:
             raise UsageError(
                 f"must have costs of {', '.join(missing)}, got a probe without them; make one by "
@@ -140,15 +140,6 @@ class Probe:
                 "with --probe FILE",
                 field="probe",
             )
-
-    def knows(self, observation: Observation) -> bool:
-        """True if it has the costs of all exchanges of a measured step."""
-        planned = observation.planned
-        try:
-            self.require(planned.flows, StrategyRef(name=planned.plan.strategy))
-        except UsageError:
-            return False
-        return True
 
     def beyond(self, flows: Sequence[Flow], n_workers: int) -> tuple[str, ...]:
         """Quantities of exchanges that are larger than those that were probed."""
@@ -196,30 +187,6 @@ def probe_of(run: StoredRun) -> Probe:
     )
 
 
-def at_speed_of(
-    run: StoredRun, workloads: Sequence[ProfiledWorkload], probe: Probe
-) -> tuple[Probe, str | None]:
-    """Probe with its costs at the processor's speed while a run was made, and a note on their change.
-
-    Shared machines are a fifth slower in some hours than in others. The measured steps of a run show it,
-    if its workers did not share cores.
-    """
-    measured = [
-        observation
-        for observation in observations(run, workloads)
-        if observation.machines.shared_cores is None and probe.knows(observation)
-    ]
-    if not measured:
-        return probe, None
-    measured = measured[:: math.ceil(len(measured) / _MOST_STEPS)]
-    factor = slowdown(measured, probe.costs)
-    note = (
-        f"exchanges are predicted to take {factor:.2f} times as long as in the probe, as they did in "
-        f"{len(measured)} measured steps of {run.path}"
-    )
-    return replace(probe, costs=probe.costs.scaled(factor)), note
-
-
 def _most_bytes(flows: Sequence[Flow]) -> float:
     """Largest number of bytes that a task sends or receives in one of the exchanges."""
     ends = (end * flow.period for flow in flows for end in (flow.links.sent(), flow.links.received()))
@@ -236,6 +203,8 @@ def read_probe(path: Path) -> Probe:
         return TypeAdapter(Probe).validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         reason = getattr(error, "strerror", None) or "another content"
+        if isinstance(error, ValidationError) and any(item["loc"] == ("schema",) for item in error.errors()):
+            reason = "a probe of another version"
         raise UsageError(
             f"{path} must be a probe that `stratbench probe` wrote, got {reason}; make one, or name another",
             field="probe",

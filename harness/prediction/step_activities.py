@@ -7,6 +7,8 @@ from typing import TypeAlias
 
 from harness.prediction.simulation import Activity
 
+COMPUTING = ("compute", "update")
+"""First words of activities that are no exchange's."""
 SHARED_CORES = "shared cores"
 """Resource: cores that all workers share, besides the cores that each of them may use."""
 
@@ -43,7 +45,7 @@ class StepActivities:
     """Activities that are added one after the other, each by a name.
 
     Attributes:
-        all: activities so far.
+        added: activities so far.
     """
 
     def __init__(self, members: Mapping[int, Sequence[int]], *, shares_cores: bool) -> None:
@@ -53,7 +55,7 @@ class StepActivities:
             members: class → its tasks.
             shares_cores: True if all tasks share cores.
         """
-        self.all: list[Activity] = []
+        self.added: list[Activity] = []
         self._members = members
         self._shares_cores = shares_cores
         self._last: dict[object, str] = {}
@@ -88,11 +90,11 @@ class StepActivities:
             )
         before = tuple(after)
         if least_s and needs:
-            self.all.append(Activity(name=f"{name}, latency", least_s=least_s, after=before))
+            self.added.append(Activity(name=f"{name}, latency", least_s=least_s, after=before))
             before, least_s = (f"{name}, latency",), 0.0
         # A thread uses one core at most.
         alone_s = max((seconds for number, seconds in cpu.items() if number is not None), default=0.0)
-        self.all.append(
+        self.added.append(
             Activity(
                 name=name,
                 needs=needs,
@@ -114,7 +116,7 @@ class StepActivities:
         out: Amounts,
         into: Amounts,
     ) -> str:
-        """Copies of a whole tensor, in turn with others of a connection, and then its bytes on the way.
+        """Add the copies of a whole tensor, in turn with others of a connection, then its bytes on the way.
 
         Tensors on the way share the link evenly, as the streams of one gRPC connection do.
         """
@@ -124,7 +126,7 @@ class StepActivities:
         return self.add(name, least_s=least_s, after=[copy], out=out, into=into)
 
     def in_turn(self, connection: object, name: str, after: Sequence[str]) -> list[str]:
-        """Activities before one, and the latest one of its connection, which carries one at a time."""
+        """Queue an activity on a connection, which carries one at a time; return what it waits for."""
         before = self._last.get(connection)
         self._last[connection] = name
         return [*after, *([] if before is None else [before])]

@@ -7,6 +7,7 @@ own operations, so that they wait for each other.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,15 @@ from harness.prediction.costs import Costs
 from harness.prediction.exchange_activities import Exchange, ExchangeActivities
 from harness.prediction.profile import StepProfile
 from harness.prediction.simulation import Activity, Timeline, simulate
-from harness.prediction.step_activities import SHARED_CORES, PerClass, StepActivities, core, link_in, link_out
+from harness.prediction.step_activities import (
+    COMPUTING,
+    SHARED_CORES,
+    PerClass,
+    StepActivities,
+    core,
+    link_in,
+    link_out,
+)
 from harness.prediction.task_classes import TaskClasses, task_classes
 from strategies.plan.exchanges.flow import Flow
 from strategies.plan.partitions import alike_parts
@@ -73,10 +82,10 @@ class SimulatedStep:
     """Result of the simulation of a step.
 
     Attributes:
-        step_s: mean duration in seconds.
+        step_s: mean duration in seconds, with the wait for the slowest exchanges.
         busy_s: resource → seconds per step in which the step's needs would use it up.
         members: class of tasks → its tasks.
-        timeline: a step with all periodic exchanges.
+        timeline: a step with all periodic exchanges, without that wait.
     """
 
     step_s: float
@@ -88,7 +97,6 @@ class SimulatedStep:
 def simulate_step(planned: PlannedStep, costs: Costs, machines: Machines) -> SimulatedStep:
     """Simulate a step of a plan; exchanges of every few steps count with their share."""
     classes = _classes(planned, machines)
-    whole = _Step(planned, costs, machines, classes)
     rates = {core(number): machines.cores for number in classes.members}
     if machines.shared_cores is not None:
         rates[SHARED_CORES] = machines.shared_cores
@@ -97,24 +105,72 @@ def simulate_step(planned: PlannedStep, costs: Costs, machines: Machines) -> Sim
         ways = [way(number) for number in classes.members for way in (link_out, link_in)]
         rates |= dict.fromkeys(ways, machines.link_bytes_per_s)
         buckets = dict.fromkeys(ways, machines.link_burst_bytes) if machines.link_burst_bytes else {}
-    timeline = _steady(whole.activities(), rates, buckets)
-    step_s, busy_s = timeline.end_s, dict(timeline.busy_s)
+    activities = _activities(planned, costs, machines, classes)
+    timeline = _steady(activities, rates, buckets)
+    step_s, busy_s, exchanging_s = timeline.end_s, timeline.busy_s, _exchanging_s(activities)
     if planned.period > 1:
-        without = _Step(planned, costs, machines, classes, with_periodic=False)
-        usual = _steady(without.activities(), rates, buckets)
-        step_s = usual.end_s + (step_s - usual.end_s) / planned.period
-        for name, seconds in busy_s.items():
-            usual_s = usual.busy_s.get(name, 0.0)
-            busy_s[name] = usual_s + (seconds - usual_s) / planned.period
-    own_s = {number: profile.step_s for number, profile in whole.profiles.items()}
-    exchanging_s = max(max(0.0, busy_s.get(core(number), 0.0) - seconds) for number, seconds in own_s.items())
-    step_s += costs.spread * slowest(len(planned.plan.replicas_per_task)) * exchanging_s
+        activities = _activities(planned, costs, machines, classes, with_periodic=False)
+        usual, share = _steady(activities, rates, buckets), 1 / planned.period
+        step_s = usual.end_s + (step_s - usual.end_s) * share
+        busy_s = _weighted(busy_s, usual.busy_s, share)
+        exchanging_s = _weighted(exchanging_s, _exchanging_s(activities), share)
+    own_s = [(exchanging_s.get(core(n), 0.0), len(tasks)) for n, tasks in classes.members.items()]
+    step_s += _wait_for_slowest(own_s, costs.exchange_variation)
     limited = SimulatedStep(step_s=step_s, busy_s=busy_s, members=classes.members, timeline=timeline)
     if machines.link_bytes_per_s is not None and any(flow.transport == "grpc" for flow in planned.flows):
         # A limit can change which server computes first. It makes no step faster.
         unlimited = simulate_step(planned, costs, replace(machines, link_bytes_per_s=None))
         return max(limited, unlimited, key=lambda step: step.step_s)
     return limited
+
+
+def _weighted(
+    every_s: Mapping[str, float], usual_s: Mapping[str, float], share: float
+) -> Mapping[str, float]:
+    """Seconds of resources in steps of which a share has all exchanges."""
+    return {
+        name: usual_s.get(name, 0.0) + (seconds - usual_s.get(name, 0.0)) * share
+        for name, seconds in every_s.items()
+    }
+
+
+def _exchanging_s(activities: Sequence[Activity]) -> Mapping[str, float]:
+    """Resource → its use by everything but computation."""
+    totals: dict[str, float] = defaultdict(float)
+    for activity in activities:
+        if activity.name.partition(" ")[0] not in COMPUTING:
+            for resource, amount in activity.needs.items():
+                totals[resource] += amount
+    return totals
+
+
+_HALVINGS = 40
+"""Halvings of an interval until its length does not matter."""
+
+
+def _wait_for_slowest(groups: Sequence[tuple[float, int]], variation: float) -> float:
+    """Time that the slowest of some tasks takes longer than the longest mean.
+
+    Each takes a normally distributed time. The slowest one's time is the median of the largest of them.
+
+    Args:
+        groups: mean time and number of tasks that are alike.
+        variation: standard deviation ÷ mean.
+    """
+    longest_s = max(mean_s for mean_s, _ in groups)
+    varied = [(mean_s, variation * mean_s, n) for mean_s, n in groups if variation * mean_s > 0]
+    if not varied:
+        return 0.0
+    low_s, high_s = longest_s, longest_s * (1 + variation * slowest(sum(n for *_, n in varied)))
+    for _ in range(_HALVINGS):
+        middle_s = (low_s + high_s) / 2
+        # At the longest mean or above, no probability is below a half.
+        logs = (n * math.log(NormalDist(mean_s, sd_s).cdf(middle_s)) for mean_s, sd_s, n in varied)
+        if sum(logs) < math.log(0.5):
+            low_s = middle_s
+        else:
+            high_s = middle_s
+    return low_s - longest_s
 
 
 def slowest(n_workers: int) -> float:
@@ -149,8 +205,7 @@ def processor_s(planned: PlannedStep, costs: Costs) -> list[float]:
     totals: dict[str, float] = defaultdict(float)
     for with_periodic, weight in ((True, share), (False, 1.0 - share)):
         if weight:
-            step = _Step(planned, costs, machines, classes, with_periodic=with_periodic)
-            for activity in step.activities():
+            for activity in _activities(planned, costs, machines, classes, with_periodic=with_periodic):
                 for resource, amount in activity.needs.items():
                     totals[resource] += amount * weight
     by_task = {task: totals[core(number)] for number, tasks in classes.members.items() for task in tasks}
@@ -170,12 +225,20 @@ def _classes(planned: PlannedStep, machines: Machines) -> TaskClasses:
     )
 
 
-class _Step:
-    """Activities of a plan's step.
+def _activities(
+    planned: PlannedStep,
+    costs: Costs,
+    machines: Machines,
+    classes: TaskClasses,
+    *,
+    with_periodic: bool = True,
+) -> Sequence[Activity]:
+    """Activities of a step with, or without, the exchanges that happen every few steps."""
+    return _Step(planned, costs, machines, classes, with_periodic=with_periodic).build()
 
-    Attributes:
-        profiles: class → profile of each of its tasks.
-    """
+
+class _Step:
+    """Builder of the activities of a step."""
 
     def __init__(
         self,
@@ -184,30 +247,30 @@ class _Step:
         machines: Machines,
         classes: TaskClasses,
         *,
-        with_periodic: bool = True,
+        with_periodic: bool,
     ) -> None:
-        """Prepare a step with, or without, the exchanges that happen every few steps."""
         self._planned = planned
         self._costs = costs
         self._topology = topology_of(planned.plan)
         self._waits_s = _waits_s(planned, machines)
         self._members = classes.members
         self._first = classes.first
-        self.profiles = {number: self._profile(task) for number, task in self._first.items()}
+        self._profiles = {number: self._profile(task) for number, task in self._first.items()}
         self._shares = self._update_shares()
         flows = [flow for flow in planned.flows if with_periodic or flow.period == 1]
         self._exchanges = [Exchange(number, flow) for number, flow in enumerate(flows)]
         self._is_served = any(e.is_served for e in self._exchanges)
-        self._added = StepActivities(classes.members, shares_cores=machines.shared_cores is not None)
-        self._exchange = ExchangeActivities(planned.plan, planned.step, classes, costs, self._added)
+        self._activities = StepActivities(classes.members, shares_cores=machines.shared_cores is not None)
+        self._exchanging = ExchangeActivities(planned.plan, planned.step, classes, costs, self._activities)
 
-    def activities(self) -> Sequence[Activity]:
+    def build(self) -> Sequence[Activity]:
+        """Add all activities, once."""
         begun = self._begin()
-        cuts = _Cuts(self._exchanges, next(iter(self.profiles.values())), self._exchange.variables)
+        cuts = _Cuts(self._exchanges, next(iter(self._profiles.values())), self._exchanging.variables)
         computed = self._compute(cuts, begun)
         for e in self._exchanges:
             if e.is_read:
-                self._exchange.exchanged(e, begun, {})
+                self._exchanging.exchanged(e, begun, {})
         arrived = self._gradients(cuts, computed)
         updated = self._updates(arrived, computed)
         for e in self._exchanges:
@@ -215,12 +278,12 @@ class _Step:
                 after = {
                     number: self._after_updates(e, updated[number], computed[number]) for number in computed
                 }
-                ends = self._exchange.exchanged(e, after, {})
+                ends = self._exchanging.exchanged(e, after, {})
                 if e.flow.values in ("new values", "averages"):
                     self._assign(e, ends)
         if self._is_served:
             self._release_workers(updated)
-        return self._added.all
+        return self._activities.added
 
     def _profile(self, task: int) -> StepProfile:
         examples = sum(replica.examples for replica in self._topology.local_replicas(task))
@@ -256,11 +319,11 @@ class _Step:
         begun: dict[int, list[str]] = {number: [] for number in self._members}
         for number, task in self._first.items():
             if self._waits_s[task]:
-                begun[number] = [self._added.add(f"wait {number}", least_s=self._waits_s[task])]
+                begun[number] = [self._activities.add(f"wait {number}", least_s=self._waits_s[task])]
             if seconds:
                 after = begun[number]
                 begun[number] = [
-                    self._added.add(f"begin {number}", cpu={number: seconds}, lane=number, after=after)
+                    self._activities.add(f"begin {number}", cpu={number: seconds}, lane=number, after=after)
                 ]
         return begun
 
@@ -271,15 +334,15 @@ class _Step:
         for e in self._exchanges:
             if e.is_read:
                 reads[cuts.first_after(e)].append(e)
-        for number, profile in self.profiles.items():
+        for number, profile in self._profiles.items():
             names: list[str] = []
             for part in range(cuts.n):
                 after = [*(names[-1:] or begun[number])]
                 for e in reads[part]:
-                    after += self._exchange.arrivals(e, number)
+                    after += self._exchanging.arrivals(e, number)
                 seconds = cuts.length(part) * profile.compute_s
                 names.append(
-                    self._added.add(
+                    self._activities.add(
                         f"compute {number}.{part}", cpu={number: seconds}, lane=number, after=after
                     )
                 )
@@ -298,8 +361,8 @@ class _Step:
         gradients = (e for e in self._exchanges if e.flow.values == "gradients")
         for e in sorted(gradients, key=cuts.ready):
             after = {number: [names[cuts.last_before(e)]] for number, names in computed.items()}
-            for number, names in self._exchange.exchanged(e, after, ends).items():
-                for variable in self._exchange.variables(e.flow):
+            for number, names in self._exchanging.exchanged(e, after, ends).items():
+                for variable in self._exchanging.variables(e.flow):
                     arrived[number][variable] += names
         return arrived
 
@@ -313,7 +376,7 @@ class _Step:
         """
         trained = {name for own in self._shares.values() for name in own}
         updated: dict[int, dict[str, str]] = {}
-        for number, profile in self.profiles.items():
+        for number, profile in self._profiles.items():
             together: dict[tuple[str, ...], list[str]] = defaultdict(list)
             for name in self._shares[number]:
                 together[tuple(arrived[number].get(name, computed[number][-1:]))].append(name)
@@ -328,7 +391,7 @@ class _Step:
                     seconds += (
                         self._costs.servers.update_s if self._is_served and name in arrived[number] else 0.0
                     )
-                update = self._added.add(
+                update = self._activities.add(
                     f"update {number}.{len(own)}", cpu={number: seconds}, lane=number, after=after
                 )
                 own |= dict.fromkeys(names, update)
@@ -336,7 +399,9 @@ class _Step:
         return updated
 
     def _after_updates(self, e: Exchange, updated: Mapping[str, str], computed: Sequence[str]) -> list[str]:
-        after = {updated[name]: None for name in sorted(self._exchange.variables(e.flow)) if name in updated}
+        after = {
+            updated[name]: None for name in sorted(self._exchanging.variables(e.flow)) if name in updated
+        }
         return list(after) or list(computed[-1:])
 
     def _assign(self, e: Exchange, ends: PerClass) -> None:
@@ -345,14 +410,14 @@ class _Step:
             # A sum passes twice, in parts; each value is stored once.
             n_bytes = e.flow.value_bytes if e.flow.op == "sum" else float(received[self._first[number]])
             seconds = n_bytes * self._costs.assign_s
-            self._added.add(f"{e} assign {number}", cpu={number: seconds}, lane=number, after=after)
+            self._activities.add(f"{e} assign {number}", cpu={number: seconds}, lane=number, after=after)
 
     def _release_workers(self, updated: Mapping[int, Mapping[str, str]]) -> None:
         """Worker 0 tells all others that the step is over."""
         cost, n_others = self._costs.servers, self._topology.n_tasks - 1
         after = dict.fromkeys(update for own in updated.values() for update in own.values())
         first = next(number for number, tasks in self._members.items() if 0 in tasks)
-        self._added.add(
+        self._activities.add(
             "release", cpu={first: cost.token_s * n_others}, least_s=cost.latency_s, lane=first, after=after
         )
 

@@ -21,8 +21,8 @@ class TaskClasses:
 
     Attributes:
         alike: class → tasks that are alike, the first of which represents it.
-        members: the same with all tasks. Those of classes that are not simulated count to the largest class:
-            they compute and send as that class does, and answer at once if they are servers.
+        members: class → its tasks, and in the largest class also all tasks that are not simulated. These
+            compute and send as that class does, and answer at once if they are servers.
     """
 
     alike: Mapping[int, Sequence[int]]
@@ -71,7 +71,8 @@ def _most_important(
     """The class of worker 0, the largest one, that with the longest wait, and the busiest."""
     if len(classes) <= _MOST_CLASSES:
         return classes
-    n_bytes = np.sum([flow.links.sent() + flow.links.received() for flow in flows], axis=0)
+    nothing = np.zeros(len(waits_s))
+    n_bytes = np.sum([nothing, *(flow.links.sent() + flow.links.received() for flow in flows)], axis=0)
     largest = max(classes, key=len)
     busiest = sorted(classes, key=lambda tasks: float(n_bytes[tasks[0]]), reverse=True)
     first = next(tasks for tasks in classes if 0 in tasks)

@@ -12,14 +12,12 @@ from harness.prediction.measured_cases import is_predicted, question_of
 from harness.prediction.observations import ProfiledWorkload, strategy_of, workload_of
 from harness.prediction.predictions import Prediction, Question, planned_for, simulated
 from harness.prediction.probe import Probe
-from harness.prediction.step_activities import core, link_in, link_out
+from harness.prediction.step_activities import COMPUTING, core, link_in, link_out
 from harness.prediction.step_model import SimulatedStep
 from harness.records.predictions import PredictedSpan, PredictedTimeline
 from harness.records.stored_run import StoredRun
 from strategies.errors import StrategyError
 
-_COMPUTING = ("compute", "update")
-"""First words of activities that are no exchange's, see `harness.prediction.step_model`."""
 _SHORTEST = 1e-3
 """Part of a step below which a span cannot be seen in a chart."""
 _MOST_TASKS = 4
@@ -74,7 +72,7 @@ def _spans(step: SimulatedStep) -> Iterator[PredictedSpan]:
         if end_s - start_s < _SHORTEST * timeline.end_s:
             continue
         in_lane = activity.lane is not None
-        is_computing = name.partition(" ")[0] in _COMPUTING
+        is_computing = name.partition(" ")[0] in COMPUTING
         # Latencies use no resource, and belong to no task; shared cores belong to all of them.
         for number in sorted({class_of[resource] for resource in activity.needs if resource in class_of}):
             yield PredictedSpan(

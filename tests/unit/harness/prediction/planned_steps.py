@@ -43,7 +43,7 @@ FREE = Costs(
     cut=ValueCost(variable_s=0.0, value_s=0.0),
     cut_table_s=0.0,
     assign_s=0.0,
-    spread=0.0,
+    exchange_variation=0.0,
 )
 """Exchanges that cost nothing but the time of their bytes on links."""
 USUAL = Costs(

@@ -12,7 +12,7 @@ from harness.errors import UsageError
 from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import StrategyRef
 from harness.prediction.observations import observations, planned_step, profiled_workloads
-from harness.prediction.probe import Probe, at_speed_of, identity_of, probe_of
+from harness.prediction.probe import identity_of, probe_of
 from harness.prediction.profile import StoredProfile
 from harness.records.conditions import Machine, Method
 from harness.records.outcome import Failure, StepSeconds
@@ -178,7 +178,8 @@ def test_a_run_is_of_one_machine(tmp_path: Path) -> None:
 def test_only_correct_steps_with_exchanges_are_observed(tmp_path: Path) -> None:
     failed = record("ps", status="failed", error=Failure(type="crash", message="It fell.", stage="steps"))
     late = record("ps", case="late", workers=3, strategy_params={"staleness": 2})
-    run = stored(tmp_path, record(), record("all-reduce", step_s=0.015), failed, late)
+    unplanned = record("ps", case="unplanned", batch_size=1)
+    run = stored(tmp_path, record(), record("all-reduce", step_s=0.015), failed, late, unplanned)
     (observed,) = observations(run, profiled_workloads(run))
     assert (observed.family, observed.step_s, observed.cpu_s) == ("tcp", 0.015, (0.012, 0.012))
 
@@ -206,26 +207,3 @@ def test_a_probe_with_few_good_cases_is_refused_with_the_reason(tmp_path: Path) 
     ]
     with pytest.raises(UsageError, match="got 1 steps, and 3 of 5 cases failed; the first of them: It fell"):
         probe_of(stored(tmp_path, record(), record("all-reduce"), *failed))
-
-
-def at_speed(folder: Path, probe: Probe, *records: Record) -> tuple[Probe, str | None]:
-    run = stored(folder, *records)
-    return at_speed_of(run, profiled_workloads(run), probe)
-
-
-def test_costs_follow_the_speed_of_a_run(tmp_path: Path) -> None:
-    steps = [record("all-reduce", case=f"step {n}", step_s=0.012 + n * 1e-4) for n in range(4)]
-    probe = probe_of(stored(tmp_path, record(), *steps))
-    slow = [replace(step, step_s=StepSeconds(n=9, mean=0.018, p50=0.018)) for step in steps]
-    slower, note = at_speed(tmp_path, probe, record(), *slow)
-    assert slower.costs.collectives["tcp"].message_s > 1.3 * probe.costs.collectives["tcp"].message_s
-    assert note is not None
-    assert note.endswith(f"times as long as in the probe, as they did in 4 measured steps of {tmp_path}")
-
-
-def test_steps_that_do_not_show_the_speed_change_nothing(tmp_path: Path) -> None:
-    """Workers that share cores, and exchanges that were not probed."""
-    probe = probe_of(stored(tmp_path, record(), *(record("all-reduce", case=f"step {n}") for n in range(4))))
-    shared = record("all-reduce", step_s=1.0, notes=(f"{CORES_SHARED}: 2 cores wanted, 1 available",))
-    ring = record("all-reduce", step_s=1.0, strategy_params={"transport": "ring"})
-    assert at_speed(tmp_path, probe, record(), shared, ring) == (probe, None)

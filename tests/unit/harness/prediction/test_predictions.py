@@ -266,6 +266,13 @@ def test_damaged_costs_are_no_probe(tmp_path: Path, cost: float) -> None:
         read_probe(path)
 
 
+def test_a_probe_of_another_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "probe.json"
+    path.write_text(json.dumps({**PROBE.to_document(), "schema": 3}))
+    with pytest.raises(UsageError, match="got a probe of another version; make one, or name another"):
+        read_probe(path)
+
+
 @pytest.mark.parametrize("content", [None, "", "{}", "[1]"])
 def test_other_files_are_no_probes(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "probe.json"

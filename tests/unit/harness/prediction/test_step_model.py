@@ -33,16 +33,44 @@ def test_a_ring_sends_each_byte_almost_twice(n: int) -> None:
     assert simulated.step_s == pytest.approx(expected_s, rel=0.001)
 
 
-@pytest.mark.parametrize(("n", "deviations"), [(1, 0.0), (2, 0.545), (8, 1.385)])
-def test_workers_wait_for_the_slowest_exchange(n: int, deviations: float) -> None:
-    """Median of the largest of n normal values, in standard deviations."""
-    even = FREE.with_values({"tcp.sum_s": 1e-6})
-    step = planned("all-reduce", n)
-    exchanging_s = max(processor_s(step, even)) - profile().step_s
+def waiting_s(step, costs, *, cores=1.0) -> float:
+    """Time that a step takes longer if exchanges vary by 30 %."""
     even_s, uneven_s = (
-        simulate_step(step, costs, Machines()).step_s for costs in (even, even.with_values({"spread": 0.3}))
+        simulate_step(step, costs.with_values({"exchange_variation": n}), Machines(cores=cores)).step_s
+        for n in (0.0, 0.3)
     )
-    assert uneven_s - even_s == pytest.approx(0.3 * deviations * exchanging_s, rel=0.001, abs=1e-9)
+    return uneven_s - even_s
+
+
+@pytest.mark.parametrize("cores", [1.0, 2.0])
+@pytest.mark.parametrize(("n", "deviations"), [(1, 0.0), (2, 0.545), (8, 1.385)])
+@pytest.mark.parametrize("strategy", ["all-reduce", "sharded-update", "fully-sharded"])
+def test_workers_wait_for_the_slowest_exchange(
+    strategy: str, n: int, deviations: float, cores: float
+) -> None:
+    """Median of the largest of n normal values, in standard deviations. Updates are no exchange."""
+    even = FREE.with_values({f"tcp.{op}_s": 1e-6 for op in ("sum", "scatter", "gather")})
+    step = planned(strategy, n)
+    exchanging_s = max(processor_s(step, even)) - max(processor_s(step, FREE))
+    assert (exchanging_s > 0) is (n > 1)
+    expected_s = 0.3 * deviations * exchanging_s
+    assert waiting_s(step, even, cores=cores) == pytest.approx(expected_s, rel=0.05, abs=1e-9)
+
+
+def test_nobody_waits_for_a_server_that_always_has_more_to_do() -> None:
+    """One server of 64 workers takes its mean time, whatever the others take."""
+    costs = FREE.with_values({"servers.send_s": 1e-7, "servers.receive_s": 1e-7})
+    alone, spread = (planned(strategy, 64) for strategy in ("ps", "sharded-ps"))
+    assert waiting_s(alone, costs) == pytest.approx(0.0, abs=1e-6)
+    exchanging_s = max(processor_s(spread, costs)) - max(processor_s(spread, FREE))
+    assert waiting_s(spread, costs) > 0.3 * exchanging_s
+
+
+def test_a_wait_once_in_a_period_counts_once() -> None:
+    costs = FREE.with_values({"collectives.sum_s": 1e-6, "tcp.sum_s": 1e-6})
+    often_s, seldom_s = (waiting_s(planned("local-sgd", 4, period=n), costs) for n in (1, 10))
+    assert often_s == pytest.approx(10 * seldom_s, rel=0.01)
+    assert often_s > 0 == waiting_s(planned("none", 4), costs)
 
 
 def test_a_tensor_of_a_server_is_copied_before_it_is_sent() -> None:
