@@ -152,7 +152,7 @@ def is_usable(record: Record) -> bool:
         and not (is_wrong and record.strategy_class != "control")
         and not has_faults
         and record.batch_size is not None
-        and record.step_s is not None
+        and bool(record.typical_step_s)
     )
 
 
@@ -244,7 +244,7 @@ def observations(run: StoredRun, workloads: Sequence[ProfiledWorkload]) -> Itera
             )
             planned = planned_step(workload, chosen, topology)
         except StrategyError:
-            continue  # of another version, in which its parameters had a plan
+            continue  # an older version planned these parameters
         if not_simulated(planned) or not planned.flows or record.cpu_s_per_step is None:
             continue
         rate = None if record.link is None else record.link.measured_mbit

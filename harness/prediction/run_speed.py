@@ -54,8 +54,8 @@ class RunSpeed:
 def speed_of(run: StoredRun, workloads: Sequence[ProfiledWorkload], probe: Probe) -> RunSpeed:
     """Speed of the machines of a run.
 
-    Shared machines can be a fifth slower in some hours than in others. Cases count that are predicted, on
-    the probe's machine, with a core for each worker.
+    Shared machines can be a fifth slower in some hours than in others. Only cases that can be predicted
+    count, if they ran on the probe's machine with a core for each worker.
     """
     measured = list(_measured(run, workloads, probe))
     measured = measured[:: max(1, math.ceil(len(measured) / _MOST_CASES))]

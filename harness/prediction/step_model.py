@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -107,13 +107,13 @@ def simulate_step(planned: PlannedStep, costs: Costs, machines: Machines) -> Sim
         buckets = dict.fromkeys(ways, machines.link_burst_bytes) if machines.link_burst_bytes else {}
     activities = _activities(planned, costs, machines, classes)
     timeline = _steady(activities, rates, buckets)
-    step_s, busy_s, exchanging_s = timeline.end_s, timeline.busy_s, _exchanging_s(activities)
+    step_s, busy_s, exchanging_s = timeline.end_s, timeline.busy_s, _used_by_exchanges(activities)
     if planned.period > 1:
         activities = _activities(planned, costs, machines, classes, with_periodic=False)
         usual, share = _steady(activities, rates, buckets), 1 / planned.period
         step_s = usual.end_s + (step_s - usual.end_s) * share
         busy_s = _weighted(busy_s, usual.busy_s, share)
-        exchanging_s = _weighted(exchanging_s, _exchanging_s(activities), share)
+        exchanging_s = _weighted(exchanging_s, _used_by_exchanges(activities), share)
     own_s = [(exchanging_s.get(core(n), 0.0), len(tasks)) for n, tasks in classes.members.items()]
     step_s += _wait_for_slowest(own_s, costs.exchange_variation)
     limited = SimulatedStep(step_s=step_s, busy_s=busy_s, members=classes.members, timeline=timeline)
@@ -125,23 +125,26 @@ def simulate_step(planned: PlannedStep, costs: Costs, machines: Machines) -> Sim
 
 
 def _weighted(
-    every_s: Mapping[str, float], usual_s: Mapping[str, float], share: float
+    whole_s: Mapping[str, float], usual_s: Mapping[str, float], share: float
 ) -> Mapping[str, float]:
-    """Seconds of resources in steps of which a share has all exchanges."""
+    """Mean use of each resource, if a share of the steps has all exchanges."""
     return {
         name: usual_s.get(name, 0.0) + (seconds - usual_s.get(name, 0.0)) * share
-        for name, seconds in every_s.items()
+        for name, seconds in whole_s.items()
     }
 
 
-def _exchanging_s(activities: Sequence[Activity]) -> Mapping[str, float]:
-    """Resource → its use by everything but computation."""
+def _used(activities: Iterable[Activity]) -> Mapping[str, float]:
+    """Resource → sum of the needs of activities."""
     totals: dict[str, float] = defaultdict(float)
     for activity in activities:
-        if activity.name.partition(" ")[0] not in COMPUTING:
-            for resource, amount in activity.needs.items():
-                totals[resource] += amount
+        for resource, amount in activity.needs.items():
+            totals[resource] += amount
     return totals
+
+
+def _used_by_exchanges(activities: Iterable[Activity]) -> Mapping[str, float]:
+    return _used(a for a in activities if a.name.partition(" ")[0] not in COMPUTING)
 
 
 _HALVINGS = 40
@@ -149,9 +152,9 @@ _HALVINGS = 40
 
 
 def _wait_for_slowest(groups: Sequence[tuple[float, int]], variation: float) -> float:
-    """Time that the slowest of some tasks takes longer than the longest mean.
+    """Time of the slowest task, less the longest mean time.
 
-    Each takes a normally distributed time. The slowest one's time is the median of the largest of them.
+    Times are normally distributed. The slowest task's time is the median of the largest of them.
 
     Args:
         groups: mean time and number of tasks that are alike.
@@ -201,14 +204,13 @@ def processor_s(planned: PlannedStep, costs: Costs) -> list[float]:
     """Processor time of each task per step, which is linear in the costs."""
     machines = Machines()
     classes = _classes(planned, machines)
-    share = 1.0 / planned.period
-    totals: dict[str, float] = defaultdict(float)
-    for with_periodic, weight in ((True, share), (False, 1.0 - share)):
-        if weight:
-            for activity in _activities(planned, costs, machines, classes, with_periodic=with_periodic):
-                for resource, amount in activity.needs.items():
-                    totals[resource] += amount * weight
-    by_task = {task: totals[core(number)] for number, tasks in classes.members.items() for task in tasks}
+    totals = _used(_activities(planned, costs, machines, classes))
+    if planned.period > 1:
+        usual = _used(_activities(planned, costs, machines, classes, with_periodic=False))
+        totals = _weighted(totals, usual, 1 / planned.period)
+    by_task = {
+        task: totals.get(core(number), 0.0) for number, tasks in classes.members.items() for task in tasks
+    }
     return [by_task[task] for task in range(len(by_task))]
 
 

@@ -20,7 +20,7 @@ class TaskClasses:
     """Classes of tasks by number.
 
     Attributes:
-        alike: class → tasks that are alike, the first of which represents it.
+        alike: class → its tasks, which are alike. The first one represents them.
         members: class → its tasks, and in the largest class also all tasks that are not simulated. These
             compute and send as that class does, and answer at once if they are servers.
     """

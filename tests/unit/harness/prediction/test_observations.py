@@ -179,7 +179,9 @@ def test_only_correct_steps_with_exchanges_are_observed(tmp_path: Path) -> None:
     failed = record("ps", status="failed", error=Failure(type="crash", message="It fell.", stage="steps"))
     late = record("ps", case="late", workers=3, strategy_params={"staleness": 2})
     unplanned = record("ps", case="unplanned", batch_size=1)
-    run = stored(tmp_path, record(), record("all-reduce", step_s=0.015), failed, late, unplanned)
+    untimed = record("ps", case="untimed")
+    others = (failed, late, unplanned, replace(untimed, step_s=StepSeconds(n=0)))
+    run = stored(tmp_path, record(), record("all-reduce", step_s=0.015), *others)
     (observed,) = observations(run, profiled_workloads(run))
     assert (observed.family, observed.step_s, observed.cpu_s) == ("tcp", 0.015, (0.012, 0.012))
 
