@@ -13,8 +13,8 @@ from harness.prediction.conditions import probe_command
 from harness.prediction.observations import (
     burst_of,
     is_usable,
+    n_shared_of,
     profiled_workloads,
-    shared_cores_of,
     strategy_of,
     workload_of,
 )
@@ -72,7 +72,7 @@ def question_of(record: Record) -> Question:
         batch_size=record.batch_size,
         link_mbit=None if record.link is None else record.link.requested_mbit,
         link_burst_bytes=burst_of(record),
-        shared_cores=shared_cores_of(record),
+        n_shared=n_shared_of(record),
     )
 
 

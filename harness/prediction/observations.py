@@ -207,7 +207,7 @@ def _combined(profiles: Sequence[tuple[Record, StoredProfile]]) -> ProfiledWorkl
             step_s = _step_s(record)
             busy_s = _busy_s(record, step_s)
             scaled[examples].append(stored.profile.scaled_to(busy_s))
-            n_turns = turns(record.workers, cores_of(record), shared_cores_of(record))
+            n_turns = turns(record.workers, n_shared_of(record))
             idle_s[examples].append(max(0.0, step_s - busy_s * n_turns))
             spread_s[examples].append(_spread_s(record))
             tail_s[examples].append(_tail_s(record))
@@ -254,7 +254,7 @@ def observations(run: StoredRun, workloads: Sequence[ProfiledWorkload]) -> Itera
             planned=planned,
             machines=Machines(
                 cores=cores_of(record),
-                shared_cores=shared_cores_of(record),
+                n_shared=n_shared_of(record),
                 link_bytes_per_s=None if rate is None else rate * BYTES_PER_MBIT,
                 link_burst_bytes=burst_of(record),
             ),
@@ -313,8 +313,8 @@ def burst_of(record: Record) -> float:
     return float(max((link.burst_bytes or 0 for link in links), default=0))
 
 
-def shared_cores_of(record: Record) -> float | None:
-    """Cores that all workers share; None if each has its own.
+def n_shared_of(record: Record) -> int | None:
+    """Number of core sets that the workers share in turn; None if each has its own.
 
     Shared cores of some machines of a cluster are not known, and durations of GPUs and of several threads
     already contain the wait for others.
@@ -322,7 +322,8 @@ def shared_cores_of(record: Record) -> float | None:
     is_shared = any(note.startswith(CORES_SHARED) for note in record.notes)
     if not is_shared or record.provider == "cluster" or not _is_one_core(record):
         return None
-    return None if record.machine is None else record.machine.n_cores
+    n_cores = None if record.machine is None else record.machine.n_cores
+    return None if n_cores is None else max(1, int(n_cores / cores_of(record)))
 
 
 def _without_batch(params: Mapping[str, Scalar]) -> dict[str, Scalar]:
@@ -368,9 +369,13 @@ def _step_s(record: Record) -> float:
     return record.typical_step_s or 0.0
 
 
-def turns(n_workers: int, cores: float, shared_cores: float | None) -> float:
-    """Time in which all workers compute ÷ that of one alone; above 1 if they share too few cores."""
-    return 1.0 if shared_cores is None else max(1.0, n_workers * cores / shared_cores)
+def turns(n_workers: int, n_shared: int | None) -> int:
+    """Most workers that share a set of cores.
+
+    Args:
+        n_shared: number of sets, see `step_model.Machines`.
+    """
+    return 1 if n_shared is None else math.ceil(n_workers / n_shared)
 
 
 def _spread_s(record: Record) -> float:

@@ -52,7 +52,7 @@ class Question:
         link_mbit: limit of each worker's link; None without one.
         link_burst_bytes: bytes that pass such a link at once after a pause.
         cores: cores of each worker; None for those of the probe's.
-        shared_cores: cores that all workers share; None if each has its own.
+        n_shared: number of core sets that the workers share, see `step_model.Machines`.
         faults: slow workers, in a step in which all of them are active.
         price_per_hour: price of one worker; None if it is not known.
     """
@@ -62,7 +62,7 @@ class Question:
     link_mbit: float | None = None
     link_burst_bytes: float = 0.0
     cores: float | None = None
-    shared_cores: float | None = None
+    n_shared: int | None = None
     faults: tuple[Fault, ...] = ()
     price_per_hour: float | None = None
 
@@ -259,7 +259,7 @@ def simulated(planned: PlannedStep, strategy: StrategyRef, question: Question, p
     rate = question.link_mbit
     machines = Machines(
         cores=_cores(question, probe),
-        shared_cores=question.shared_cores,
+        n_shared=question.n_shared,
         link_bytes_per_s=None if rate is None else rate * BYTES_PER_MBIT * VALUES_OF_FRAMES,
         link_burst_bytes=question.link_burst_bytes,
         waits_s=_waits_s(question),
@@ -287,7 +287,7 @@ def predict_planned(
     """
     step = simulated(planned, strategy, question, probe)
     examples = max(planned.profiles)
-    n_turns = turns(question.workers, _cores(question, probe), question.shared_cores)
+    n_turns = turns(question.workers, question.n_shared)
     alone_s = planned.profiles[examples].step_s * n_turns
     slow_s = max(_waits_s(question), default=0.0)
     waiting_s = workload.waiting_s(planned)

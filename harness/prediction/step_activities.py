@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -9,13 +10,16 @@ from harness.prediction.simulation import Activity
 
 COMPUTING = ("compute", "update")
 """First words of activities that are no exchange's."""
-SHARED_CORES = "shared cores"
-"""Resource: cores that all workers share, besides the cores that each of them may use."""
 
 
 def core(number: int) -> str:
-    """Resource: the cores of a task of a class."""
+    """Resource: the cores that a task of a class may use."""
     return f"core {number}"
+
+
+def shared_core(number: int) -> str:
+    """Resource: cores that several tasks take turns on, which each may use as a whole."""
+    return f"shared core {number}"
 
 
 def link_out(number: int) -> str:
@@ -48,16 +52,18 @@ class StepActivities:
         added: activities so far.
     """
 
-    def __init__(self, members: Mapping[int, Sequence[int]], *, shares_cores: bool) -> None:
+    def __init__(self, members: Mapping[int, Sequence[int]], *, n_shared: int | None) -> None:
         """Start without activities.
 
         Args:
             members: class → its tasks.
-            shares_cores: True if all tasks share cores.
+            n_shared: number of shared cores, see `step_model.Machines`.
         """
         self.added: list[Activity] = []
-        self._members = members
-        self._shares_cores = shares_cores
+        self._sharing = {
+            number: {} if n_shared is None else Counter(shared_core(task % n_shared) for task in tasks)
+            for number, tasks in members.items()
+        }
         self._last: dict[object, str] = {}
 
     def add(
@@ -84,10 +90,9 @@ class StepActivities:
             for number, amount in amounts.items()
             if number is not None
         }
-        if cpu and self._shares_cores:
-            needs[SHARED_CORES] = sum(
-                seconds * len(self._members[number]) for number, seconds in cpu.items() if number is not None
-            )
+        for number, seconds in cpu.items():
+            for name_of_core, n_tasks in () if number is None else self._sharing[number].items():
+                needs[name_of_core] = needs.get(name_of_core, 0.0) + seconds * n_tasks
         before = tuple(after)
         if least_s and needs:
             self.added.append(Activity(name=f"{name}, latency", least_s=least_s, after=before))

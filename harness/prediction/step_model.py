@@ -21,12 +21,12 @@ from harness.prediction.profile import StepProfile
 from harness.prediction.simulation import Activity, Timeline, simulate
 from harness.prediction.step_activities import (
     COMPUTING,
-    SHARED_CORES,
     PerClass,
     StepActivities,
     core,
     link_in,
     link_out,
+    shared_core,
 )
 from harness.prediction.task_classes import TaskClasses, task_classes
 from strategies.plan.exchanges.flow import Flow
@@ -44,14 +44,14 @@ class Machines:
 
     Attributes:
         cores: cores of each worker.
-        shared_cores: cores that all workers share; None if each has its own.
+        n_shared: number of sets of as many cores, which the workers share in turn; None if each has its own.
         link_bytes_per_s: rate of each worker's link in one direction; None without a limit.
         link_burst_bytes: bytes that pass at once after a pause, as through a token bucket.
         waits_s: time that each worker waits before its step; empty if none waits.
     """
 
     cores: float = 1.0
-    shared_cores: float | None = None
+    n_shared: int | None = None
     link_bytes_per_s: float | None = None
     link_burst_bytes: float = 0.0
     waits_s: Sequence[float] = ()
@@ -98,8 +98,7 @@ def simulate_step(planned: PlannedStep, costs: Costs, machines: Machines) -> Sim
     """Simulate a step of a plan; exchanges of every few steps count with their share."""
     classes = _classes(planned, machines)
     rates = {core(number): machines.cores for number in classes.members}
-    if machines.shared_cores is not None:
-        rates[SHARED_CORES] = machines.shared_cores
+    rates |= {shared_core(number): machines.cores for number in range(machines.n_shared or 0)}
     buckets: dict[str, float] = {}
     if machines.link_bytes_per_s is not None:
         ways = [way(number) for number in classes.members for way in (link_out, link_in)]
@@ -223,7 +222,7 @@ def _classes(planned: PlannedStep, machines: Machines) -> TaskClasses:
         topology_of(planned.plan),
         planned.flows,
         _waits_s(planned, machines),
-        is_apart=machines.shared_cores is not None,
+        is_apart=machines.n_shared is not None,
     )
 
 
@@ -262,7 +261,7 @@ class _Step:
         flows = [flow for flow in planned.flows if with_periodic or flow.period == 1]
         self._exchanges = [Exchange(number, flow) for number, flow in enumerate(flows)]
         self._is_served = any(e.is_served for e in self._exchanges)
-        self._activities = StepActivities(classes.members, shares_cores=machines.shared_cores is not None)
+        self._activities = StepActivities(classes.members, n_shared=machines.n_shared)
         self._exchanging = ExchangeActivities(planned.plan, planned.step, classes, costs, self._activities)
 
     def build(self) -> Sequence[Activity]:

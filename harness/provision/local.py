@@ -1,11 +1,12 @@
 """The `local` provider: a private Ray instance on this machine, one actor for each worker."""
 
 import fcntl
+import itertools
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from harness.cluster import ClusterShape
 from harness.errors import first_line
-from harness.host_facts import machine, n_usable_cores
+from harness.host_facts import machine
 from harness.provision.accelerators import devices_of_workers, lack_of_tensorflow
 from harness.provision.failures import ProvisionError
 from harness.provision.hosts import Hosts, WorkerSetup
@@ -187,7 +188,7 @@ _WORKER_BYTES = 300 * 2**20
 class _ThisMachine(Hosts):
     """This machine as the one host of all workers; it cannot fail without the driver."""
 
-    core_sets: Sequence[tuple[int, ...] | None]
+    core_sets: Sequence[tuple[int, ...]]
     ray: OwnRay
 
     @property
@@ -240,7 +241,7 @@ def start(
         from harness.provision.ray.pool import RayCluster
 
         cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
-        pinned = cores[0] is not None
+        sharing = cores_shared_notes(shape, cores)
         setups = [
             WorkerSetup(
                 resources={"num_cpus": 1},
@@ -253,11 +254,11 @@ def start(
         ]
         facts = ClusterFacts(
             notes=(
-                *cores_shared_notes(shape, pinned=pinned),
+                *sharing,
                 *(() if options.exposure is None else (exposed_line(options.exposure),)),
                 *ray.notes,
             ),
-            pinned=pinned,
+            pinned=not sharing,
             exposed=options.exposure is not None,
         )
         cluster = RayCluster(
@@ -272,14 +273,18 @@ def start(
         yield cluster
 
 
-def core_sets(available: Sequence[int], workers: int, cores_per_worker: int) -> list[tuple[int, ...] | None]:
-    """Divide the cores: disjoint sets of equal size, or None for every worker if there are too few."""
-    if workers * cores_per_worker > len(available):
-        return [None] * workers
-    return [
-        tuple(available[worker * cores_per_worker : (worker + 1) * cores_per_worker])
-        for worker in range(workers)
-    ]
+def core_sets(available: Sequence[int], workers: int, cores_per_worker: int) -> list[tuple[int, ...]]:
+    """Cores of each worker: its own, or if there are too few, one of several disjoint sets in turn.
+
+    Workers that may run on all cores would be moved at any time, and wait for one while another is idle.
+    """
+    n_sets = max(1, len(available) // cores_per_worker)
+    if workers <= n_sets and cores_per_worker <= len(available):
+        bounds = [cores_per_worker * number for number in range(workers + 1)]
+    else:
+        bounds = [len(available) * number // n_sets for number in range(n_sets + 1)]
+    sets = [tuple(available[first:end]) for first, end in itertools.pairwise(bounds)]
+    return [sets[worker % len(sets)] for worker in range(workers)]
 
 
 def _require_memory(shape: ClusterShape) -> None:
@@ -309,9 +314,13 @@ def _devices(shape: ClusterShape) -> Sequence[Sequence[str]]:
     return devices
 
 
-def cores_shared_notes(shape: ClusterShape, *, pinned: bool) -> tuple[str, ...]:
-    """Note of workers on this machine that share cores because it has too few."""
-    if pinned:
+def cores_shared_notes(shape: ClusterShape, cores: Iterable[tuple[int, ...]]) -> tuple[str, ...]:
+    """Note of workers on this machine that share cores because it has too few.
+
+    Args:
+        cores: cores of each worker.
+    """
+    n_wanted, n_available = shape.workers * shape.cores_per_worker, len(set().union(*cores))
+    if n_wanted <= n_available:
         return ()
-    n_wanted = shape.workers * shape.cores_per_worker
-    return (f"{CORES_SHARED}: {n_wanted} cores wanted, {n_usable_cores()} available",)
+    return (f"{CORES_SHARED}: {n_wanted} cores wanted, {n_available} available",)

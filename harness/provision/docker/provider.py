@@ -66,7 +66,7 @@ def start(
     with ExitStack() as stack:
         client = stack.enter_context(engine())
         image, limits = _image_and_limits(client, shape)
-        pinned = limits[0].cores is not None
+        sharing = cores_shared_notes(shape, [own.cores or () for own in limits])
         leftovers.reap(client)
         reap()
         folder = stack.enter_context(run_folder())
@@ -93,8 +93,8 @@ def start(
             hosts=hosts,
             scratch=place.scratch,
             facts=lambda: ClusterFacts(
-                notes=cores_shared_notes(shape, pinned=pinned),
-                pinned=pinned,
+                notes=sharing,
+                pinned=not sharing,
                 exposed=False,
                 image_digest=str(image.id),
             ),

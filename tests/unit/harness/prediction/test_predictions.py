@@ -120,7 +120,7 @@ def test_every_case_of_the_experiment_is_predicted() -> None:
 
 
 def test_workers_that_share_a_core_compute_one_after_the_other() -> None:
-    alone, shared = (predicted("none", 4, shared_cores=n) for n in (None, 1.0))
+    alone, shared = (predicted("none", 4, n_shared=n) for n in (None, 1))
     assert shared.step_s == pytest.approx(4 * alone.step_s, rel=0.2)
     assert (shared.limited_by, shared.efficiency) == ("computing", pytest.approx(1.0))
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,22 +13,31 @@ from hypothesis import strategies as st
 from harness.cluster import ClusterShape
 from harness.provision import local
 from harness.provision.failures import ProvisionError
-from harness.provision.local import _one_start_at_a_time, core_sets, own_ray
+from harness.provision.local import _one_start_at_a_time, core_sets, cores_shared_notes, own_ray
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.sets(st.integers(0, 63), min_size=1))
-def test_cores_are_shared_out_disjoint_or_not_at_all(
+def test_workers_have_cores_of_their_own_or_share_disjoint_sets(
     workers: int, cores_per_worker: int, available: set[int]
 ) -> None:
     sets = core_sets(sorted(available), workers, cores_per_worker)
+    shape = ClusterShape(workers=workers, replicas_per_worker=1, cores_per_worker=cores_per_worker)
     assert len(sets) == workers
-    given_out = [core for cores in sets if cores is not None for core in cores]
+    different = Counter(sets)
+    all_cores = [core for cores in different for core in cores]
+    assert len(all_cores) == len(set(all_cores))
     if workers * cores_per_worker <= len(available):
-        assert all(cores is not None and len(cores) == cores_per_worker for cores in sets)
-        assert len(given_out) == len(set(given_out))
-        assert set(given_out) <= available
+        assert len(different) == workers
+        assert {len(cores) for cores in sets} == {cores_per_worker}
+        assert set(all_cores) <= available
+        assert cores_shared_notes(shape, sets) == ()
     else:
-        assert given_out == []
+        assert set(all_cores) == available
+        assert min(map(len, sets)) >= min(cores_per_worker, len(available))
+        assert max(different.values()) - min(different.values()) <= 1
+        assert cores_shared_notes(shape, sets) == (
+            f"workers share cores: {workers * cores_per_worker} cores wanted, {len(available)} available",
+        )
 
 
 def test_reading_the_provider_needs_no_ray() -> None:
