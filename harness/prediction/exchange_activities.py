@@ -275,8 +275,10 @@ class ExchangeActivities:
             for number in self._classes.members
         ]
         name = f"{e} move"
-        cpu = {number: float(sent[task]) * byte_s for number, task in self._first.items()}
-        latency_s = _latency_s(flow, cost.round_s)
+        n_hops = _n_hops(flow)
+        hops_s = n_hops * flow.n_messages * cost.hop_s
+        cpu = {number: float(sent[task]) * byte_s + hops_s for number, task in self._first.items()}
+        latency_s = n_hops * cost.round_s
         out = {number: float(sent[task]) for number, task in self._first.items()}
         into = {number: float(received[task]) for number, task in self._first.items()}
         if flow.transport == "tcp":
@@ -308,9 +310,8 @@ def _both(*ends: tuple[int | None, float]) -> dict[int | None, float]:
     return cpu
 
 
-def _latency_s(flow: Flow, round_s: float) -> float:
-    """Time of a collective's rounds, without the bytes in them."""
+def _n_hops(flow: Flow) -> int:
+    """Hops of a collective's values from one member to the next, in all of its rounds."""
     n = flow.n_members
     is_swapped = flow.op == "sum" and n == 2 and flow.transport == "tcp" and flow.n_bytes <= SWAPPED_BYTES
-    n_hops = 1 if is_swapped else (n - 1) * (2 if flow.op == "sum" else 1)
-    return round_s * n_hops * flow.n_rounds
+    return flow.n_rounds * (1 if is_swapped else (n - 1) * (2 if flow.op == "sum" else 1))

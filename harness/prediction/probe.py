@@ -118,7 +118,7 @@ class Probe:
     most_workers: int
     n_steps: int
     run: str
-    schema: Literal[4] = 4
+    schema: Literal[5] = 5
 
     def missing(self, flows: Sequence[Flow]) -> Sequence[str]:
         """Transports and compressors of some exchanges that have no costs."""

@@ -33,8 +33,8 @@ def probe(
 ) -> Answer:
     """Measure what exchanges cost on these machines, for predictions.
 
-    Steps of little but exchanges run on two workers, in a few minutes. `stratbench predict` uses the result
-    until the machine changes.
+    Short steps run on two and on four workers, in ten minutes. `stratbench predict` uses the result until the
+    machine changes.
     """
     from harness.experiment.load import load_experiment
     from harness.preflight import check_experiment

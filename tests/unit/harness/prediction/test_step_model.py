@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from planned_steps import DENSE, FREE, N_BYTES, STEP, STRATEGIES, USUAL, planned, profile
 
@@ -110,6 +111,16 @@ def test_latency_comes_before_the_bytes() -> None:
     costs = FREE.with_values({"tcp.round_s": 0.5})
     free_s, late_s = (simulate_step(step, own, machines).step_s for own in (FREE, costs))
     assert late_s == pytest.approx(free_s + len(step.flows) * 2 * 2 * 0.5, rel=0.001)
+
+
+@pytest.mark.parametrize(("transport", "n_hops"), [("tcp", [1, 4, 6]), ("ring", [2, 4, 6])])
+def test_a_sum_needs_processor_time_for_each_hop(transport: str, n_hops: list[int]) -> None:
+    """A ring of N members has 2(N-1) hops; the workers' own swaps the small values of two."""
+    costs = FREE.with_values(dict.fromkeys(("tcp.hop_s", "collectives.hop_s"), 1.0))
+    steps = [planned("all-reduce", n, step=DENSE, transport=transport) for n in (2, 3, 4)]
+    free_s, own_s = (np.array([max(processor_s(step, own)) for step in steps]) for own in (FREE, costs))
+    n_messages = sum(flow.n_messages for flow in steps[0].flows)
+    assert own_s - free_s == pytest.approx(np.array(n_hops) * n_messages)
 
 
 @pytest.mark.parametrize("n", [2, 3, 8])
