@@ -14,13 +14,13 @@ from harness.provision.protocols import StartOptions
 OPTIONS = StartOptions(imports=("json",))
 
 
-def assert_nothing_is_left_of_cycles(n_cycles: int, logs: Path) -> None:
-    """Start and stop two workers that often, three times at least: the first time loads what stays loaded."""
+def assert_nothing_is_left_of_cycles(n_cycles: int, logs: Path, n_workers: int = 2) -> None:
+    """Start and stop workers that often, three times at least: the first time loads what stays loaded."""
     seen = []
     for cycle in range(n_cycles):
         run = f"cycle-{os.getpid()}-{cycle}"
-        with docker_provider.start(ClusterShape(workers=2), run, logs, OPTIONS) as cluster:
-            cluster.wait_ready(2)
+        with docker_provider.start(ClusterShape(workers=n_workers), run, logs, OPTIONS) as cluster:
+            cluster.wait_ready(n_workers)
             folder = cluster.scratch.parent
         assert not folder.exists()
         assert _left_with_the_engine(run) == []

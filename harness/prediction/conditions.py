@@ -43,6 +43,9 @@ _PROFILING: Mapping[str, object] = {
 _NOT_OF_MACHINES = ("workers", "replicas_per_worker", "memory_per_worker", "link", "price_per_hour")
 """Keys of a cluster that do not change what an exchange costs; the others are those of a fitting probe."""
 
+_TWO_WORKERS: Mapping[str, JsonValue] = {"cluster.workers": 2, "matrix.exclude": []}
+"""Settings of a probe where four workers may not be there."""
+
 
 def conditions(
     document: Mapping[str, object],
@@ -129,11 +132,13 @@ def probe_command(spec: Experiment) -> str:
 def _settings_of(cluster: Cluster) -> dict[str, JsonValue]:
     """Dotted path → value of the settings in which a probe on such workers differs from the usual one."""
     usual = Cluster().model_dump(mode="json", by_alias=True)
-    return {
+    own: dict[str, JsonValue] = {
         f"cluster.{key}": value
         for key, value in cluster.model_dump(mode="json", by_alias=True).items()
         if key not in _NOT_OF_MACHINES and value != usual.get(key)
     }
+    is_scarce = "cluster" in cluster.provider or any(device != "cpu" for device in cluster.device)
+    return {**own, **(_TWO_WORKERS if is_scarce else {})}
 
 
 def _is_within(path: str, keys: Mapping[str, object] | Sequence[str]) -> bool:

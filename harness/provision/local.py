@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, TypeAlias
@@ -241,7 +241,7 @@ def start(
         from harness.provision.ray.pool import RayCluster
 
         cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
-        sharing = cores_shared_notes(shape, cores)
+        of_cores = core_facts(shape, cores)
         setups = [
             WorkerSetup(
                 resources={"num_cpus": 1},
@@ -252,13 +252,13 @@ def start(
             )
             for worker in range(shape.workers)
         ]
-        facts = ClusterFacts(
+        facts = replace(
+            of_cores,
             notes=(
-                *sharing,
+                *of_cores.notes,
                 *(() if options.exposure is None else (exposed_line(options.exposure),)),
                 *ray.notes,
             ),
-            pinned=not sharing,
             exposed=options.exposure is not None,
         )
         cluster = RayCluster(
@@ -314,13 +314,17 @@ def _devices(shape: ClusterShape) -> Sequence[Sequence[str]]:
     return devices
 
 
-def cores_shared_notes(shape: ClusterShape, cores: Iterable[tuple[int, ...]]) -> tuple[str, ...]:
-    """Note of workers on this machine that share cores because it has too few.
+def core_facts(shape: ClusterShape, cores: Iterable[tuple[int, ...]]) -> ClusterFacts:
+    """Facts about the cores of workers on this machine, which may have too few.
 
     Args:
         cores: cores of each worker.
     """
     n_wanted, n_available = shape.workers * shape.cores_per_worker, len(set().union(*cores))
-    if n_wanted <= n_available:
-        return ()
-    return (f"{CORES_SHARED}: {n_wanted} cores wanted, {n_available} available",)
+    note = f"{CORES_SHARED}: {n_wanted} cores wanted, {n_available} available"
+    is_shared = n_wanted > n_available
+    return ClusterFacts(
+        notes=(note,) if is_shared else (),
+        pinned=not is_shared,
+        n_pinned=n_available // shape.cores_per_worker,
+    )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from harness.provision.network_namespace import NOT_ASKED
 from harness.provision.worker_environment import WORKER_IMPORTS
+from harness.records.record import CORES_SHARED
 
 if TYPE_CHECKING:
     from harness.cluster import ClusterShape, Limits
@@ -85,7 +86,8 @@ class ClusterFacts:
 
     Attributes:
         notes: notes on these workers, for records and reports.
-        pinned: True if each worker has cores of its own.
+        pinned: True if each worker has cores of its own. n_pinned: most first workers that each have; None if
+            that is not known.
         exposed: False if no other program can reach the workers' servers or use their interfaces.
         provision_s: seconds from the start until the last worker was ready for the first time; None before.
         image_digest: id of the image of the workers' containers.
@@ -94,11 +96,19 @@ class ClusterFacts:
 
     notes: tuple[str, ...] = ()
     pinned: bool | None = None
+    n_pinned: int | None = None
     exposed: bool | None = None
     provision_s: float | None = None
     image_digest: str | None = None
     machine: Machine | None = None
     clock_hz: float | None = None
+
+    def of_first(self, n_workers: int) -> ClusterFacts:
+        """Facts about the first workers, while the others are idle."""
+        if self.n_pinned is None or n_workers > self.n_pinned:
+            return self
+        notes = tuple(note for note in self.notes if not note.startswith(CORES_SHARED))
+        return replace(self, notes=notes, pinned=True)
 
 
 class Cluster(ProcessSource, Protocol):

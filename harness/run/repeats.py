@@ -15,7 +15,7 @@ from harness.experiment.schedule import Slot, baseline_of
 from harness.measure.timeouts import Timeouts
 from harness.prediction.profile import StoredProfile
 from harness.provision.failures import USER_ERROR
-from harness.provision.protocols import Cluster
+from harness.provision.protocols import Cluster, ClusterFacts
 from harness.records.costs import Preparation
 from harness.records.outcome import Equivalence, Evaluation
 from harness.records.record import Record
@@ -260,8 +260,7 @@ class SlotRunner:
             if ran.profile is not None:
                 stored = StoredProfile(step=repeat.capture.summary, profile=ran.profile)
                 self.folder.write_profile(case.id, slot.repeat, stored.to_document())
-        facts = self.cluster.facts()
-        record = self.recorder.ended(slot, facts, repeat.capture, repeat.plan, ran, wall_s)
+        record = self.recorder.ended(slot, self._facts(case), repeat.capture, repeat.plan, ran, wall_s)
         capture_s, reference_s = self.captures.seconds(case, repeat.capture)
         limits = self.timeouts.for_model(repeat.capture.summary, case.shape.n_replicas)
         preparation = Preparation(
@@ -274,6 +273,9 @@ class SlotRunner:
         )
         record = replace(record, preparation=preparation)
         return EndedRepeat(record=record, steps=ran.measurement.steps)
+
+    def _facts(self, case: Case) -> ClusterFacts:
+        return self.cluster.facts().of_first(case.shape.workers)
 
     def _checks(self, keep: Callable[[CaseError], None] = lambda _: None) -> CaseChecks:
         return CaseChecks(captures=self.captures, known=self.recorder.verdict, keep=keep)
@@ -289,10 +291,10 @@ class SlotRunner:
         self, slot: Slot, error: CaseError, plan: Plan | None = None, wall_s: float | None = None
     ) -> EndedRepeat:
         if error.kind == UNSUPPORTED:
-            record = self.recorder.skipped(slot, error.kind, str(error), error.stage, self.cluster.facts())
+            record = self.recorder.skipped(slot, error.kind, str(error), error.stage, self._facts(slot.case))
             return EndedRepeat(record=record)
         self._write_failure(slot, error)
-        return EndedRepeat(record=self.recorder.failed(slot, self.cluster.facts(), error, wall_s, plan))
+        return EndedRepeat(record=self.recorder.failed(slot, self._facts(slot.case), error, wall_s, plan))
 
 
 def _refuse_one_mistake(errors: Sequence[CaseError]) -> None:

@@ -3,7 +3,9 @@
 By default one of each kind meets one of a few strategies; with `--all-cases` each meets all.
 """
 
+import functools
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from matrix import CORE_ROWS, ROWS
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(1200)]
 pytest.importorskip("tensorflow")
 
-from cases import one_at_a_time
+from cases import Case, one_at_a_time
 from model import Model
 
 from harness.verification.worker.in_process import programs_of
@@ -32,8 +34,7 @@ FAMILIES = ("all-reduce", "ps", "partitioned-ps", "sharded-update")
 def pytest_generate_tests(metafunc):
     if "workload" in metafunc.fixturenames:
         # Others are deeper or wider kinds of these.
-        few = (*FEW, "inception-v3")
-        metafunc.parametrize("workload", STANDARD if metafunc.config.getoption("--all-cases") else few)
+        metafunc.parametrize("workload", STANDARD if metafunc.config.getoption("--all-cases") else FEW)
     if "combination" not in metafunc.fixturenames:
         return
     topologies = itertools.cycle(TOPOLOGIES)
@@ -58,8 +59,10 @@ def tiny(name: str) -> Model:
 
 
 @pytest.fixture(scope="module")
-def standard(shared: Path):
-    return one_at_a_time(tiny, shared / "standard")
+def standard(shared: Path, all_cases: bool) -> Callable[[str], Case]:
+    """Cases by name; a few of them stay in memory, so that each is captured once."""
+    of = one_at_a_time(tiny, shared / "standard")
+    return of if all_cases else functools.cache(of)
 
 
 @pytest.mark.parametrize("name", ["lm1b", "ncf", "dlrm"])

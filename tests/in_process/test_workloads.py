@@ -15,6 +15,7 @@ from workloads.data.arrays import digits
 from workloads.data.examples import examples_of
 from workloads.models.lstm import log_uniform_words
 from workloads.optimizers import OPTIMIZERS
+from workloads.protocol import EvaluatedWorkload
 from workloads.registry import resolve
 from workloads.table import WORKLOADS
 
@@ -129,6 +130,11 @@ def test_every_optimizer_has_its_slots_before_the_first_step(optimizer: str) -> 
     for variable in step.variables:
         wanted = [tuple(other.shape) for other in step.variables].count(tuple(variable.shape)) * n_slots
         assert shapes.count(tuple(variable.shape)) == wanted
+
+
+def test_digits_are_evaluated_and_a_regression_is_not() -> None:
+    assert isinstance(resolve("digits-mlp", SMALL["digits-mlp"]), EvaluatedWorkload)
+    assert not isinstance(resolve("linear-regression", {}), EvaluatedWorkload)
 
 
 def test_the_cnn_has_forward_state_and_random_state() -> None:
@@ -424,13 +430,14 @@ def test_a_narrow_model_of_keras_keeps_its_classes(model: str) -> None:
     """The classifier of some is a convolution, with layers after it that shape its output."""
     params = {"input": 32, "classes": 7, "examples": 4, "batch_size": 2, "width_multiplier": 0.5}
     workload = resolve(f"keras:{model}", params)
-    n_parameters = sum(int(np.prod(variable.shape)) for variable in fresh_step(workload).variables)
-    step = fresh_step(resolve(f"keras:{model}", {**params, "width_multiplier": 1}))
-    assert tuple(step.variables[-1].shape) == (7,)
-    assert 2 * n_parameters < sum(int(np.prod(variable.shape)) for variable in step.variables)
+    narrow = fresh_step(workload)
     batch = next(examples_of(workload).batches(2))
-    assert np.isfinite(float(fresh_step(workload).loss(tuple(batch))))
-    assert tuple(fresh_step(workload).variables[-1].shape) == (7,)
+    assert np.isfinite(float(narrow.loss(tuple(batch))))
+    assert tuple(narrow.variables[-1].shape) == (7,)
+    n_parameters = sum(int(np.prod(variable.shape)) for variable in narrow.variables)
+    wide = fresh_step(resolve(f"keras:{model}", {**params, "width_multiplier": 1}))
+    assert tuple(wide.variables[-1].shape) == (7,)
+    assert 2 * n_parameters < sum(int(np.prod(variable.shape)) for variable in wide.variables)
 
 
 @pytest.mark.parametrize("model", ["ConvNeXtTiny", "EfficientNetB0"])

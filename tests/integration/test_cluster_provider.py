@@ -139,7 +139,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         reads=(),
         writes=(),
         current=folder,
-        environment=NODE_VARIABLES,
+        # The head misses a lost node in five checks, by default one in three seconds.
+        environment={**NODE_VARIABLES, "RAY_health_check_period_ms": "1000"},
     )
     try:
         with leftovers.removed_after_driver(RUN), containers.networks(client, place) as between:

@@ -9,4 +9,4 @@ pytestmark = [pytest.mark.docker, pytest.mark.ray]
 
 
 def test_nothing_is_left_of_a_few_cycles(tmp_path: Path) -> None:
-    assert_nothing_is_left_of_cycles(3, tmp_path / "logs")
+    assert_nothing_is_left_of_cycles(3, tmp_path / "logs", n_workers=1)

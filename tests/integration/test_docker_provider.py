@@ -11,7 +11,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import docker
@@ -22,12 +22,13 @@ from waiting import eventually, is_waiting
 
 from harness.cluster import ClusterShape
 from harness.errors import CaseError
-from harness.provision.docker import leftovers
+from harness.provision.docker import leftovers, watch
 from harness.provision.docker import provider as docker_provider
 from harness.provision.docker.engine import IMAGE
 from harness.provision.docker.leftovers import RUN_LABEL
 from harness.provision.failures import ProvisionError
 from harness.provision.protocols import Cluster, ProcessSet, StartOptions
+from harness.provision.ray import process_set
 from harness.provision.temporary_folder import Owner
 from harness.worker.jobs import rendezvous
 from harness.worker.process.job import Job
@@ -275,6 +276,13 @@ def test_cleaning_takes_what_dead_runs_left_and_nothing_of_a_living_one(client: 
 
 
 class TestFailures:
+    @pytest.fixture(autouse=True)
+    def _are_noticed_soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(watch, "_PERIOD_S", 0.3)
+        monkeypatch.setattr(watch, "_WAIT_S", 1.0)
+        monkeypatch.setattr(process_set, "_PROBE_S", 1.0)
+        monkeypatch.setattr(process_set, "_PROBE_WAIT_S", 1.5)
+
     def fails(
         self,
         cluster: Cluster,
@@ -384,26 +392,52 @@ DRIVER = """
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_nothing_is_left_of_a_driver_that_ends(
-    client: docker.DockerClient, tmp_path: Path, number: signal.Signals
-) -> None:
-    run = f"test-dead-{number}-{os.getpid()}"
-    with ExitStack() as stack:
-        temporary = tmp_path / "t"
-        temporary.mkdir()
-        output = stack.enter_context((tmp_path / "output").open("wb"))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Driver:
+    """A process with a cluster of its own, and the folder of its output."""
+
+    process: "subprocess.Popen[bytes]"
+    folder: Path
+    run: str
+
+    def is_at_work(self) -> bool:
+        assert self.process.poll() is None, (self.folder / "output").read_text()
+        return is_waiting(self.folder / "cases" / "a" / "worker-0.log")
+
+
+@contextmanager
+def driver(folder: Path, run: str) -> Iterator[Driver]:
+    """Start one; it is dead when the context ends."""
+    folder.mkdir()
+    with (folder / "output").open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(DRIVER), str(tmp_path), str(HERE), run],
+            [sys.executable, "-c", textwrap.dedent(DRIVER), str(folder), str(HERE), run],
             stdout=output,
             stderr=output,
             start_new_session=True,
         )
-        stack.callback(process.wait)
-        stack.callback(process.kill)
-        log = tmp_path / "cases" / "a" / "worker-0.log"
-        eventually(lambda: is_waiting(log) or process.poll() is not None, 120.0, "the job runs")
-        assert process.poll() is None, (tmp_path / "output").read_text()
-        process.send_signal(number)
-        process.wait(timeout=60.0)
-        eventually(lambda: of_run(client, run) == ([], []), 120.0, "containers and networks are gone")
+        try:
+            yield Driver(process=process, folder=folder, run=run)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_nothing_is_left_of_drivers_that_end(client: docker.DockerClient, tmp_path: Path) -> None:
+    def is_gone(run: str) -> bool:
+        return of_run(client, run) == ([], [])
+
+    with ExitStack() as stack:
+        drivers = {
+            number: stack.enter_context(
+                driver(tmp_path / str(int(number)), f"test-dead-{number}-{os.getpid()}")
+            )
+            for number in (signal.SIGKILL, signal.SIGINT)
+        }
+        for started in drivers.values():
+            eventually(started.is_at_work, 120.0, "the job runs")
+        for number, started in drivers.items():
+            started.process.send_signal(number)
+        for started in drivers.values():
+            started.process.wait(timeout=60.0)
+            eventually(functools.partial(is_gone, started.run), 120.0, "containers and networks are gone")

@@ -12,7 +12,7 @@ name: bytes
 workloads: [wide-mlp]
 strategies: [ps, all-reduce]
 cluster: {provider: docker, workers: 2}
-measure: {warmup_steps: 2, steps: 20, repeats: 1}
+measure: {warmup_steps: 2, steps: 8, rounds: 2, window_s: 0, repeats: 1, trace: false}
 compare: {baseline: ps}
 """
 # TCP's and Ethernet's headers, and answers without data, as a share of the data.

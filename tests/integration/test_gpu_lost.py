@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.ray, pytest.mark.timeout(240)]
 HERE = Path(__file__).parent
 EXPERIMENT = """
 name: lost
-workloads: [digits-mlp]
+workloads: [linear-regression]
 strategies: [single, tf-one-device]
 cluster: {provider: local, device: gpu, workers: 1}
 measure: {warmup_steps: 2, steps: 4, repeats: 1, trace: false}
@@ -62,7 +62,7 @@ def test_a_run_fails_with_the_reason(
 
 
 def test_a_verification_fails_with_the_library(tmp_path: Path) -> None:
-    verify = ["verify", "digits-mlp", "--strategy", "single", "--workers", "1", "--device", "gpu"]
+    verify = ["verify", "linear-regression", "--strategy", "single", "--workers", "1", "--device", "gpu"]
     failed = ended(tmp_path, verify)
     assert failed.returncode == 1
     assert "TensorFlow sees 0 GPUs where the worker has 1: it cannot open libcusolver.so.99" in failed.stderr

@@ -13,7 +13,7 @@ from harness.provision import network_namespace
 # A user namespace has limits of its own, which bind nobody outside of it.
 NO_MORE = ("unshare", "--user", "--map-root-user", "sh", "-c")
 LIMIT = "echo 0 > /proc/sys/user/max_net_namespaces"
-RUN = ["run", "quickstart", "--workloads", "digits-mlp:units=16", "--strategies", "single", "--steps", "3"]
+RUN = ["run", "quickstart", "--workloads", "linear-regression", "--strategies", "single", "--steps", "3"]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_a_command_that_requires_isolation_stops_before_it_starts_anything(
     refused: list[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    for command in ([*RUN, "--out", str(out)], ["verify", "digits-mlp", "--strategy", "ps"]):
+    for command in ([*RUN, "--out", str(out)], ["verify", "linear-regression", "--strategy", "ps"]):
         with watched([*command, "--require-isolation"], tmp_path, by=refused) as stopped:
             status, output, errors = stopped.finish()
             assert stopped.leftovers() == []
@@ -47,6 +47,7 @@ def test_a_command_that_requires_isolation_stops_before_it_starts_anything(
 def test_any_other_runs_exposed_and_says_so(refused: list[str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     options = ["--warmup", "1", "--repeats", "1", "--out", str(out), "--json"]
+    options += ["--set", "measure.trace=false", "--set", "measure.window_s=0"]
     with watched([*RUN, *options], tmp_path, by=refused) as run:
         status, output, errors = run.finish()
     assert (status, json.loads(output)["cases"]["ok"]) == (0, 1), errors

@@ -69,7 +69,9 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
     folder = tmp_path_factory.mktemp("large")
     (folder / "mine.py").write_text(FILE)
     (folder / "large.yaml").write_text(EXPERIMENT)
-    with watched(["run", "large.yaml", "--out", "out"], folder) as run:
+    # Else the allocator of oneDNN waits ten seconds, at each refusal, for memory that nobody will free.
+    system = {"TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
+    with watched(["run", "large.yaml", "--out", "out"], folder, **system) as run:
         status, _, errors = run.finish()
         assert (folder / "out").is_dir(), errors
         yield Ended(status=status, records=records(folder / "out"))

@@ -42,6 +42,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     few = (
         "workloads=[{name: equal-variables, variables: 2, side: 16}, {name: equal-variables, side: 64}]",
         "strategies=[none, all-reduce, ps]",
+        "cluster.workers=2",
+        "matrix.exclude=[]",
         "measure={repeats: 1, rounds: 2, steps: 4, window_s: 0.02}",
     )
     settings = [word for setting in few for word in ("--set", setting)]
@@ -174,4 +176,5 @@ def test_contenders_are_measured_beside_their_predictions(folder: Path) -> None:
     assert {record["status"] for record in records} == {"ok"}
     assert {record["equivalence"]["equivalent"] for record in records} == {True}
     assert "measured" in answer["verdict"]
-    stratbench("verify", "digits-mlp:units=16", "--plan", "two.json", cwd=folder)
+    planned = stratbench("run", "small.yaml", "--plan", "two.json", "--dry-run", cwd=folder)
+    assert planned.stdout.splitlines()[-1] == "5 cases, 1 repeat of each: 5 to run"

@@ -1,20 +1,14 @@
 """TensorFlow's own strategies weigh each loss once, however it is written: held to the captured step."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from rival_processes import SERVERS, make_ready, started
+from rival_processes import SERVERS, Study, captures_in, started
 
 from harness.cluster import ClusterShape
 from harness.errors import CaseError
-from harness.experiment.cases import Case
-from harness.experiment.references import WorkloadRef, parse_strategy
-from harness.planned_target import SEED
-from harness.provision.child_processes import child_process
-from harness.provision.protocols import ProcessSet
-from harness.verification.captures import Captures, planned
-from harness.verification.checks import first_steps, reference_of
+from harness.verification.captures import Captures
 from harness.verification.verdict import Verdict
 
 pytestmark = pytest.mark.tensorflow
@@ -60,69 +54,66 @@ COUNTED_TWICE = (
     "computed_of_two_outputs",
     "train_step_of_a_model",
 )
+CENTRAL = "tf-central-storage"
 RIVALS = {
     "tf-one-device": ((1, 1), OF_ONE),
     "tf-mirrored": ((1, 2), WAYS),
-    "tf-central-storage": ((1, 2), tuple(way for way in WAYS if way not in (*ASSIGNING, *COUNTED_TWICE))),
     "tf-multi-worker-mirrored": ((2, 1), WAYS),
     SERVERS: ((1, 1), OF_ONE),
 }
 
 
-def case_of(
-    strategy: str, shape: tuple[int, int], reference: str = f"{FILE}:Regression", **params: str
-) -> Case:
-    workers, replicas = shape
-    return Case(
-        id="",
-        workload=WorkloadRef(reference=reference, params=params),
-        strategy=parse_strategy(strategy, field="strategy"),
-        shape=ClusterShape(workers=workers, replicas_per_worker=replicas),
-    )
-
-
 @pytest.fixture(scope="module")
 def captures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captures]:
     folder = tmp_path_factory.mktemp("captures")
-    with child_process(folder) as process:
-        yield Captures(folder, process.call, seed=SEED, n_batches=N_STEPS, n_least=N_STEPS)
+    with captures_in(folder, n_batches=N_STEPS, n_least=N_STEPS) as captures:
+        yield captures
 
 
-def verdict_of(captures: Captures, case: Case, processes: ProcessSet) -> Verdict:
-    """The verdict on one way; losses are part of it."""
-    capture, plan = planned(captures, case)
-    make_ready(processes, case, capture, plan, captures.batches(case, capture))
-    reference = reference_of(captures, case, capture, N_STEPS)
-    return reference.judge(first_steps(processes, N_STEPS))
+def study_of(captures: Captures, strategy: str, shape: tuple[int, int], way: str) -> Study:
+    workers, replicas = shape
+    cluster = ClusterShape(workers=workers, replicas_per_worker=replicas)
+    return Study.of(captures, f"{FILE}:Regression:way={way}", strategy, cluster)
+
+
+def verdicts_of(
+    captures: Captures, strategy: str, shape: tuple[int, int], ways: Sequence[str], folder: Path
+) -> Mapping[str, Verdict]:
+    studies = {way: study_of(captures, strategy, shape, way) for way in ways}
+    with started(studies["loss_object"].plan, folder) as processes:
+        return {way: study.verdict(processes, N_STEPS) for way, study in studies.items()}
+
+
+def different(verdicts: Mapping[str, Verdict]) -> Mapping[str, str | None]:
+    """Ways that are not equivalent → why."""
+    return {way: verdict.reason for way, verdict in verdicts.items() if verdict.equivalent is not True}
 
 
 @pytest.mark.parametrize("strategy", RIVALS)
 def test_however_a_loss_is_written_it_is_weighed_once(
     captures: Captures, strategy: str, tmp_path: Path
 ) -> None:
-    shape, ways = RIVALS[strategy]
-    cases = {way: case_of(strategy, shape, way=way) for way in ways}
-    with started(planned(captures, cases["loss_object"])[1], tmp_path) as processes:
-        verdicts = {way: verdict_of(captures, case, processes) for way, case in cases.items()}
-    assert {way: v.reason for way, v in verdicts.items() if v.equivalent is not True} == {}
+    assert different(verdicts_of(captures, strategy, *RIVALS[strategy], tmp_path)) == {}
 
 
-def test_central_storage_counts_what_metrics_hold_more_than_once(captures: Captures, tmp_path: Path) -> None:
-    cases = {way: case_of("tf-central-storage", (1, 2), way=way) for way in COUNTED_TWICE}
-    with started(planned(captures, cases[COUNTED_TWICE[0]])[1], tmp_path) as processes:
-        for case in cases.values():
-            verdict = verdict_of(captures, case, processes)
-            assert verdict.equivalent is False
-            wrong = [v.name for v in verdict.variables if v.wrong]
-            assert wrong
-            assert all(name.endswith(("total", "count")) for name in wrong), wrong
+def test_central_storage_counts_what_metrics_hold_more_than_once_and_nothing_else(
+    captures: Captures, tmp_path: Path
+) -> None:
+    ways = [way for way in WAYS if way not in ASSIGNING]
+    verdicts = verdicts_of(captures, CENTRAL, (1, 2), ways, tmp_path)
+    assert different(verdicts).keys() == set(COUNTED_TWICE), different(verdicts)
+    for way in COUNTED_TWICE:
+        assert verdicts[way].equivalent is False
+        wrong = [v.name for v in verdicts[way].variables if v.wrong]
+        assert wrong
+        assert all(name.endswith(("total", "count")) for name in wrong), wrong
 
 
 @pytest.mark.parametrize("way", ["failing_under_a_strategy", "failing_to_be_made_under_a_strategy"])
 def test_what_a_step_raises_is_shown_as_it_is(captures: Captures, way: str, tmp_path: Path) -> None:
-    case = case_of("tf-mirrored", (1, 2), way=way)
+    study = study_of(captures, "tf-mirrored", (1, 2), way)
     with (
-        started(planned(captures, case)[1], tmp_path) as processes,
+        started(study.plan, tmp_path) as processes,
         pytest.raises(CaseError, match=r"AttributeError: .*'no_such_thing'"),
     ):
-        verdict_of(captures, case, processes)
+        study.verdict(processes, N_STEPS)

@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 import repeated_rows
 from repeated_rows import OPTIMIZERS
-from rival_processes import make_ready, started
+from rival_processes import Study, captures_in, started
 
 from harness.cluster import ClusterShape
-from harness.experiment.cases import Case
-from harness.experiment.references import WorkloadRef, parse_strategy
-from harness.planned_target import SEED
 from harness.provision.child_processes import child_process
-from harness.verification.captures import Captures, planned
+from harness.verification.captures import Captures
 from harness.worker.jobs import training
 from harness.worker.jobs.batches import read_batches
 from harness.worker.variable_parts import values_of
@@ -26,30 +23,23 @@ N_STEPS = 3
 RIVALS = {"tf-mirrored": (1, 2), "tf-multi-worker-mirrored": (2, 1)}
 
 
-def case_of(strategy: str, optimizer: str) -> Case:
+def study_of(captures: Captures, strategy: str, optimizer: str) -> Study:
     workers, replicas = RIVALS[strategy]
-    return Case(
-        id="",
-        workload=WorkloadRef(
-            reference=f"{Path(repeated_rows.__file__)}:RepeatedRows", params={"optimizer": optimizer}
-        ),
-        strategy=parse_strategy(strategy, field="strategy"),
-        shape=ClusterShape(workers=workers, replicas_per_worker=replicas),
-    )
+    workload = f"{Path(repeated_rows.__file__)}:RepeatedRows:optimizer={optimizer}"
+    return Study.of(captures, workload, strategy, ClusterShape(workers=workers, replicas_per_worker=replicas))
 
 
 @pytest.fixture(scope="module")
 def captures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captures]:
     folder = tmp_path_factory.mktemp("captures")
-    with child_process(folder) as process:
-        yield Captures(folder, process.call, seed=SEED, n_batches=N_STEPS, n_least=N_STEPS)
+    with captures_in(folder, n_batches=N_STEPS, n_least=N_STEPS) as captures:
+        yield captures
 
 
 @pytest.fixture(scope="module")
 def plain(captures: Captures, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str, Any]]:
     """Optimizer → variables after plain loops, which agree."""
-    case = case_of("tf-mirrored", "adam")
-    batches = read_batches(captures.batches(case, planned(captures, case)[0]))
+    batches = read_batches(study_of(captures, "tf-mirrored", "adam").batches)
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", str(Path(__file__).parent))
         with child_process(tmp_path_factory.mktemp("plain")) as process:
@@ -63,12 +53,11 @@ def plain(captures: Captures, tmp_path_factory: pytest.TempPathFactory) -> Mappi
 def test_rows_of_equal_ids_reach_the_optimizer_one_by_one(
     captures: Captures, plain: Mapping[str, Mapping[str, Any]], strategy: str, tmp_path: Path
 ) -> None:
-    cases = {name: case_of(strategy, name) for name in OPTIMIZERS}
+    studies = {name: study_of(captures, strategy, name) for name in OPTIMIZERS}
     wrong: dict[tuple[str, int | None], Mapping[str, float]] = {}
-    with started(planned(captures, cases["adam"])[1], tmp_path) as processes:
-        for name, case in cases.items():
-            capture, plan = planned(captures, case)
-            make_ready(processes, case, capture, plan, captures.batches(case, capture))
+    with started(studies["adam"].plan, tmp_path) as processes:
+        for name, study in studies.items():
+            study.make_ready(processes)
             n_workers = len(processes.pids)
             processes.call(training.run_steps, [(N_STEPS, 0)] * n_workers, timeout_s=120)
             values = processes.call(training.read_variables, [()] * n_workers, timeout_s=120)

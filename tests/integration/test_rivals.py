@@ -3,22 +3,16 @@
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import probe_jobs
 import pytest
-from rival_processes import SERVERS, make_ready, started
+from rival_processes import SERVERS, Study, captures_in, started
 from watched_run import records, watched
 
-from harness.experiment.references import parse_strategy, parse_workload
-from harness.measure.timeouts import USUAL
-from harness.planned_target import PlannedTarget, capture_and_plan
-from harness.provision.protocols import ProcessSet
-from harness.requests import Target
-from harness.verification.checks import first_steps
-from harness.worker.process.job import Job
+from harness.cluster import ClusterShape
+from harness.verification.captures import Captures
 
 pytestmark = pytest.mark.tensorflow
 
@@ -193,73 +187,53 @@ def test_servers_are_held_to_no_equivalence_and_tell_how_they_were_set_up(run: l
     assert any("worker 0 made" in note and "worker 1 made" in note for note in record["notes"])
 
 
-@pytest.mark.parametrize("break_it", [None, probe_jobs.drop_sum_over_replicas, probe_jobs.halve_shares])
-def test_the_check_finds_a_rival_that_computes_something_else(
-    break_it: Job[None] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    target = Target(
-        workload=parse_workload("digits-mlp:units=16", field="workload"),
-        strategy=parse_strategy("tf-mirrored", field="strategy"),
-        workers=1,
-        replicas=2,
-    )
-    with (
-        capture_and_plan(target, n_batches=2, timeouts=USUAL) as opened,
-        processes_of(opened, break_it) as processes,
-    ):
-        outcome = first_steps(processes, 2)
-        verdict = opened.reference(2).judge(outcome)
-    assert verdict.equivalent is (break_it is None)
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captures]:
+    with captures_in(tmp_path_factory.mktemp("captures"), n_batches=3, n_least=2) as captures:
+        yield captures
+
+
+@pytest.fixture
+def mirrored(captures: Captures) -> Study:
+    shape = ClusterShape(workers=1, replicas_per_worker=2)
+    return Study.of(captures, "digits-mlp:units=16", "tf-mirrored", shape)
+
+
+def test_the_check_finds_a_rival_whose_replicas_count_for_less(mirrored: Study, tmp_path: Path) -> None:
+    with started(mirrored.plan, tmp_path) as processes:
+        right = mirrored.outcome(processes, 2)
+        processes.call(probe_jobs.halve_shares, [()], timeout_s=120)
+        broken = mirrored.outcome(processes, 2)
+    verdicts = [mirrored.reference(2).judge(outcome).equivalent for outcome in (right, broken)]
+    assert verdicts == [True, False]
+    assert all(loss > 0 for loss in (*right.losses, *broken.losses))
+
+
+def test_the_check_finds_a_rival_without_sums_over_replicas(mirrored: Study, tmp_path: Path) -> None:
+    with started(mirrored.plan, tmp_path, probe_jobs.drop_sum_over_replicas) as processes:
+        outcome = mirrored.outcome(processes, 2)
+    assert mirrored.reference(2).judge(outcome).equivalent is False
     assert all(loss > 0 for loss in outcome.losses)
 
 
-@pytest.mark.parametrize("break_it", [None, probe_jobs.halve_closures])
 def test_a_lone_worker_with_a_server_computes_what_the_reference_does(
-    break_it: Job[None] | None, monkeypatch: pytest.MonkeyPatch
+    captures: Captures, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    target = Target(
-        workload=parse_workload(
-            "word-lm:units=8,embedding=4,vocabulary=50,optimizer=adagrad", field="workload"
-        ),
-        strategy=parse_strategy(SERVERS, field="strategy"),
-        workers=1,
-        replicas=1,
-    )
-    with (
-        capture_and_plan(target, n_batches=2, timeouts=USUAL) as opened,
-        processes_of(opened, break_it) as processes,
-    ):
-        outcome = first_steps(processes, 2)
-        verdict = opened.reference(2).judge(outcome)
-    assert verdict.equivalent is (break_it is None)
+    workload = "word-lm:units=8,embedding=4,vocabulary=50,optimizer=adagrad"
+    study = Study.of(captures, workload, SERVERS, ClusterShape(workers=1))
+    with started(study.plan, tmp_path) as processes:
+        assert study.verdict(processes, 2).equivalent is True
+        processes.call(probe_jobs.halve_closures, [()], timeout_s=120)
+        assert study.verdict(processes, 2).equivalent is False
 
 
-def test_every_worker_takes_its_own_share_of_each_batch_in_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+def test_every_worker_takes_its_own_share_of_each_batch_in_turn(captures: Captures, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
-    target = Target(
-        workload=parse_workload(f"{tmp_path}/mine.py:Numbered", field="workload"),
-        strategy=parse_strategy(SERVERS, field="strategy"),
-        workers=2,
-        replicas=1,
-    )
-    with (
-        capture_and_plan(target, n_batches=3, timeouts=USUAL) as opened,
-        processes_of(opened, None) as processes,
-    ):
+    study = Study.of(captures, f"{tmp_path}/mine.py:Numbered", SERVERS, ClusterShape(workers=2))
+    with started(study.plan, tmp_path) as processes:
+        study.make_ready(processes)
         losses, workers = processes.call_one(0, probe_jobs.closures, (10,), timeout_s=120)
     for worker in range(2):
         own = [loss for loss, by in zip(losses, workers, strict=True) if by == worker]
         # The numbers 0 to 23 in batches of 8, of which each worker has a half.
         assert own == [8.0 * (step % 3) + 4.0 * worker + 1.5 for step in range(len(own))]
-
-
-@contextmanager
-def processes_of(opened: PlannedTarget, break_it: Job[None] | None) -> Iterator[ProcessSet]:
-    with started(opened.plan, opened.folder, break_it) as processes:
-        make_ready(processes, opened.case, opened.capture, opened.plan, opened.batches)
-        yield processes

@@ -4,22 +4,19 @@ That is TensorFlow's TPUStrategy as a rival, and as what gives devices to replic
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
 import probe_jobs
 import pytest
 import tpu_jobs
-from rival_processes import make_ready, started
+from rival_processes import Study, captures_in, started
 
+from harness.cluster import ClusterShape
 from harness.errors import CaseError
-from harness.experiment.references import parse_strategy, parse_workload
-from harness.measure.timeouts import USUAL
-from harness.planned_target import PlannedTarget, capture_and_plan
 from harness.provision.protocols import ProcessSet
-from harness.requests import Target
-from harness.verification.checks import first_steps
+from harness.verification.captures import Captures
 from harness.worker.jobs.distributed import compiled_replicas
 from harness.worker.jobs.distributed.compiled_replicas import open_replicas
 from harness.worker.jobs.distributed.synchronous import open_baseline
@@ -32,52 +29,41 @@ from strategies.ir.train_graph import BatchInput, TrainGraph
 pytestmark = pytest.mark.tensorflow
 
 N_REPLICAS = 4
-
-
+N_STEPS = 4
 RIVAL, OWN = "tf-tpu", "tpu-replicate:steps_per_loop=3"
 
 
-@pytest.fixture(scope="module", params=[RIVAL, OWN])
-def opened(request: pytest.FixtureRequest) -> Iterator[PlannedTarget]:
-    with opened_study(request.param) as study_of_strategy:
-        yield study_of_strategy
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captures]:
+    folder = tmp_path_factory.mktemp("captures")
+    with captures_in(folder, n_batches=N_STEPS, n_least=N_STEPS) as captures:
+        yield captures
 
 
-@contextmanager
-def opened_study(strategy: str, workload: str = "digits-mlp:units=16") -> Iterator[PlannedTarget]:
-    target = Target(
-        workload=parse_workload(workload, field="workload"),
-        strategy=parse_strategy(strategy, field="strategy"),
-        workers=1,
-        replicas=N_REPLICAS,
-        device="tpu",
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
-        with capture_and_plan(target, n_batches=4, timeouts=USUAL) as opened:
-            yield opened
+def study_of(captures: Captures, strategy: str) -> Study:
+    shape = ClusterShape(workers=1, replicas_per_worker=N_REPLICAS, device="tpu")
+    return Study.of(captures, "digits-mlp:units=16", strategy, shape)
 
 
-def on_cpus(opened: PlannedTarget, break_it: Job[None] | None) -> AbstractContextManager[ProcessSet]:
-    server = partial(tpu_jobs.start_on_cpus, plan=opened.plan)
-    return started(opened.plan, opened.folder, break_it, server)
+def on_cpus(study: Study, folder: Path, break_it: Job[None] | None) -> AbstractContextManager[ProcessSet]:
+    server = partial(tpu_jobs.start_on_cpus, plan=study.plan)
+    return started(study.plan, folder, break_it, server)
 
 
-def described(opened: PlannedTarget) -> AbstractContextManager[ProcessSet]:
-    server = partial(tpu_jobs.start_described, plan=opened.plan)
-    return started(opened.plan, opened.folder, tpu_jobs.only_trace, server)
+def described(study: Study, folder: Path) -> AbstractContextManager[ProcessSet]:
+    server = partial(tpu_jobs.start_described, plan=study.plan)
+    return started(study.plan, folder, tpu_jobs.only_trace, server)
 
 
+@pytest.mark.parametrize("strategy", [RIVAL, OWN])
 @pytest.mark.parametrize("broken", [False, True])
 def test_the_step_computes_what_the_reference_does_with_cpus_in_the_place_of_tpus(
-    opened: PlannedTarget, broken: bool
+    captures: Captures, strategy: str, broken: bool, tmp_path: Path
 ) -> None:
-    of_rival = opened.plan.strategy == RIVAL
-    breaking = probe_jobs.halve_shares if of_rival else tpu_jobs.drop_sums_of_replicas
-    with on_cpus(opened, breaking if broken else None) as processes:
-        make_ready(processes, opened.case, opened.capture, opened.plan, opened.batches)
-        outcome = first_steps(processes, 4, steps_per_loop=opened.plan.execution.steps_per_loop)
-        assert opened.reference(4).judge(outcome).equivalent is not broken
+    study = study_of(captures, strategy)
+    breaking = probe_jobs.halve_shares if strategy == RIVAL else tpu_jobs.drop_sums_of_replicas
+    with on_cpus(study, tmp_path, breaking if broken else None) as processes:
+        assert study.verdict(processes, N_STEPS).equivalent is not broken
         assert shut_down(processes) == 0
         for _ in range(2):
             processes.call(stop_distribution, [()], timeout_s=60)
@@ -85,16 +71,19 @@ def test_the_step_computes_what_the_reference_does_with_cpus_in_the_place_of_tpu
 
 
 @pytest.mark.parametrize("strategy", [RIVAL, OWN, "tpu-replicate:device_loop=true"])
-def test_tensorflow_traces_for_tpus_one_sum_over_replicas_for_each_gradient(strategy: str) -> None:
-    with opened_study(strategy) as opened, described(opened) as processes:
-        args = (str(opened.capture.folder), opened.plan, 0)
-        own = opened.plan.strategy != RIVAL
-        by_replicas = partial(open_replicas, batches=str(opened.batches))
-        opens = by_replicas if own else partial(open_baseline, case=opened.case, seed=0)
+def test_tensorflow_traces_for_tpus_one_sum_over_replicas_for_each_gradient(
+    captures: Captures, strategy: str, tmp_path: Path
+) -> None:
+    study = study_of(captures, strategy)
+    plan = study.plan
+    with described(study, tmp_path) as processes:
+        args = (str(study.capture.folder), plan, 0)
+        by_replicas = partial(open_replicas, batches=str(study.batches))
+        opens = partial(open_baseline, case=study.case, seed=0) if strategy == RIVAL else by_replicas
         (program,) = processes.call(opens, [args], timeout_s=120)
         ((operations, n_copies, of_float64),) = processes.call(tpu_jobs.traced, [()], timeout_s=120)
         (seen,) = processes.call(tpu_jobs.n_seen_in_step, [()], timeout_s=120)
-    trained = [node for node in opened.plan.nodes if node.synchronizer == "cross-replica-sum"]
+    trained = [node for node in plan.nodes if node.synchronizer == "cross-replica-sum"]
     assert operations["CrossReplicaSum"] == len(trained)
     assert n_copies == [N_REPLICAS]
     assert of_float64 == []
@@ -115,10 +104,13 @@ def test_examples_of_unknown_shape_are_refused_before_anything_is_made() -> None
         compiled_replicas._require_known_shapes(step)
 
 
-def test_a_host_without_tpus_fails_with_what_it_takes(opened: PlannedTarget) -> None:
+@pytest.mark.parametrize("strategy", [RIVAL, OWN])
+def test_a_host_without_tpus_fails_with_what_it_takes(
+    captures: Captures, strategy: str, tmp_path: Path
+) -> None:
     with (
         pytest.raises(CaseError, match=r"TPUs not found.*TARGET=tpu") as raised,
-        started(opened.plan, opened.folder),
+        started(study_of(captures, strategy).plan, tmp_path),
     ):
         pass
     assert (raised.value.kind, raised.value.stage) == ("no-device", "provision")

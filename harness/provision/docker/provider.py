@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,8 +32,8 @@ from harness.provision.docker.engine import (
 from harness.provision.docker.hosts import ContainerHosts, log_of_host
 from harness.provision.failures import ProvisionError
 from harness.provision.hosts import WorkerSetup
-from harness.provision.local import core_sets, cores_shared_notes
-from harness.provision.protocols import USUAL_START, ClusterFacts, StartOptions
+from harness.provision.local import core_facts, core_sets
+from harness.provision.protocols import USUAL_START, StartOptions
 from harness.provision.ray.settings import NODE_VARIABLES, chatter_in, ray_environment, write_token
 from harness.provision.temporary_folder import reap, run_folder
 from harness.provision.worker_environment import process_variables
@@ -66,7 +67,7 @@ def start(
     with ExitStack() as stack:
         client = stack.enter_context(engine())
         image, limits = _image_and_limits(client, shape)
-        sharing = cores_shared_notes(shape, [own.cores or () for own in limits])
+        of_cores = core_facts(shape, [own.cores or () for own in limits])
         leftovers.reap(client)
         reap()
         folder = stack.enter_context(run_folder())
@@ -92,12 +93,7 @@ def start(
             setups,
             hosts=hosts,
             scratch=place.scratch,
-            facts=lambda: ClusterFacts(
-                notes=sharing,
-                pinned=not sharing,
-                exposed=False,
-                image_digest=str(image.id),
-            ),
+            facts=lambda: replace(of_cores, exposed=False, image_digest=str(image.id)),
             started_s=started_s,
             options=options,
         )

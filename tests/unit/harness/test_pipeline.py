@@ -1,8 +1,10 @@
 """A budget that no case can keep to is refused; a run whose report cannot be written still has its table."""
 
 import errno
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from open_folders import made_record
@@ -18,6 +20,9 @@ from harness.experiment.load import resolve
 from harness.experiment.schedule import Slot
 from harness.pipeline import RunOutcome
 from harness.prediction.conditions import conditions
+from harness.prediction.observations import ProfiledWorkload
+from harness.prediction.plan_search import PlanSearch, search
+from harness.prediction.predictions import Question
 from harness.prediction.run_speed import RunSpeed
 from harness.records.outcome import Failure
 from harness.records.run_documents import read_environment, read_experiment, read_head
@@ -220,9 +225,25 @@ def test_predictions_have_the_speed_of_the_run(profiled: Path, monkeypatch: pyte
     assert (slow.probe, slow.to_document()["slowdown"]) == (PROBE, 2.0)
 
 
+@pytest.fixture(scope="module")
+def searched_once() -> Callable[..., PlanSearch]:
+    """Search that answers an equal question with the same plans."""
+    searches: dict[Question, PlanSearch] = {}
+
+    def search_once(workload: ProfiledWorkload, question: Question, *args: Any, **options: Any) -> PlanSearch:
+        if question not in searches:
+            searches[question] = search(workload, question, *args, **options)
+        return searches[question]
+
+    return search_once
+
+
 @pytest.mark.parametrize("signal", [Interrupted("its folder can be resumed"), KeyboardInterrupt()])
 def test_an_interrupted_recommendation_leaves_no_plan(
-    profiled: Path, monkeypatch: pytest.MonkeyPatch, signal: BaseException
+    profiled: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    searched_once: Callable[..., PlanSearch],
+    signal: BaseException,
 ) -> None:
     files: list[list[str]] = []
 
@@ -243,6 +264,7 @@ def test_an_interrupted_recommendation_leaves_no_plan(
         options=RunOptions(),
     )
     monkeypatch.setattr(pipeline, "run", interrupted)
+    monkeypatch.setattr("harness.prediction.recommendation.search", searched_once)
     with pytest.raises(Interrupted, match=r"^interrupted; no plan was written, repeat the command$"):
         pipeline.recommend(request)
     assert [name for names in files for name in names][:1] == ["plan-1.json"], "the best plan mixes builders"

@@ -3,6 +3,7 @@
 import pytest
 
 from harness.errors import UsageError
+from harness.experiment.cases import expand
 from harness.experiment.load import laid_over
 from harness.prediction.conditions import KEYS, conditions, probe_command, probing, profiling
 
@@ -87,10 +88,18 @@ def test_a_probe_runs_on_the_experiments_workers() -> None:
     spec = probing(laid_over(DOCUMENT, settings=settings).cluster, {})
     cluster = spec.cluster
     assert (cluster.provider, cluster.cores_per_worker, cluster.image) == (("docker",), (2,), ("mine:dev",))
-    assert (spec.name, cluster.workers) == ("probe", (2,))
+    assert (spec.name, cluster.workers) == ("probe", (2, 4))
     assert (
         probe_command(spec)
         == "stratbench probe --set cluster.provider=docker --set cluster.cores_per_worker=2 --set "
         "cluster.image=mine:dev"
     )
     assert probe_command(probing(laid_over(DOCUMENT).cluster, {})) == "stratbench probe"
+
+
+@pytest.mark.parametrize("setting", ["cluster.provider=cluster", "cluster.device=gpu"])
+def test_a_probe_needs_no_more_machines_or_gpus_than_two(setting: str) -> None:
+    settings = ["cluster.address=head:6379"] if "provider" in setting else []
+    spec = probing(laid_over(DOCUMENT, settings=[setting, *settings]).cluster, {})
+    assert {case.shape.workers for case in expand(spec)} == {2}
+    assert probe_command(spec).endswith("--set cluster.workers=2 --set 'matrix.exclude=[]'")

@@ -32,7 +32,7 @@ from strategies.topology import Topology
 from strategies.user_strategies import read_plan
 
 LIMITS = SearchLimits(seconds=600.0)
-FEWER = SearchLimits(seconds=600.0, n_predictions=150)
+FEWER = SearchLimits(seconds=600.0, n_predictions=60)
 FEW = tuple(
     parse_strategy(text, field="strategies")
     for text in (
@@ -87,8 +87,7 @@ def test_several_builders_are_faster_where_links_and_cores_both_limit() -> None:
     assert result.prediction.step_s < 0.95 * alone.prediction.step_s
 
 
-@pytest.mark.parametrize("n_workers", [2, 16])
-@pytest.mark.parametrize("link_mbit", [None, 100.0, 10_000.0])
+@pytest.mark.parametrize(("n_workers", "link_mbit"), [(2, None), (2, 300.0), (4, 650.0), (16, 100.0)])
 def test_the_best_plan_is_never_slower_than_any_builder(n_workers: int, link_mbit: float | None) -> None:
     result = searched(n_workers, link_mbit)
     alone = [
@@ -102,9 +101,10 @@ def test_the_best_plan_is_never_slower_than_any_builder(n_workers: int, link_mbi
 
 
 def test_equal_seeds_give_equal_searches() -> None:
-    first, second = (searched.__wrapped__(4, 1000.0, limits=FEWER, seed=3) for _ in range(2))
+    builders = (*FEW[:2], StrategyRef(name="all-reduce"))
+    first, second = (searched.__wrapped__(4, 1000.0, builders, FEWER, seed=3) for _ in range(2))
     assert [plan.title for plan in first.plans] == [plan.title for plan in second.plans]
-    other = searched(4, 1000.0, limits=FEWER, seed=4)
+    other = searched(4, 1000.0, builders, FEWER, seed=4)
     assert [plan.title for plan in other.plans] != [plan.title for plan in first.plans]
 
 

@@ -1,6 +1,7 @@
-"""Runs that a mistake leaves nothing of: refused in one line, in place of a line for each repeat."""
+"""Mistakes of a user: refused in one line if all cases share them, else recorded before workers start."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,19 +12,24 @@ from harness import pipeline
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case, expand
 from harness.experiment.load import load_experiment, resolve
-from harness.experiment.schedule import schedule
+from harness.experiment.model import Measure
+from harness.experiment.schedule import Slot, schedule
 from harness.measure.timeouts import USUAL
 from harness.provision.failures import USER_ERROR
+from harness.provision.protocols import ClusterFacts
 from harness.requests import RunOptions
 from harness.run import repeats
 from harness.run.progress import Progress
-from harness.run.repeats import SlotRunner
+from harness.run.repeats import SlotRunner, require_evaluation
 from harness.verification.checks import CaseChecks
 
 OF_USER = CaseError(USER_ERROR, "mine.py:1: ValueError: of a user", stage="capture", field="workload")
 OTHER = CaseError(USER_ERROR, "mine.py:2: ValueError: of a user", stage="capture", field="workload")
 SKIPPED = CaseError(UNSUPPORTED, "no TPU", stage="plan")
 DIED = CaseError("worker-died", "worker 0 died", stage="capture")
+CASES = expand(
+    resolve({"name": "x", "workloads": ["wide-mlp"], "strategies": ["single", "none", "ps", "all-reduce"]})
+)
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
@@ -35,11 +41,23 @@ def test_a_run_of_which_no_case_can_be_run_is_refused(tmp_path: Path, *, dry_run
     assert not (tmp_path / "out").exists()
 
 
+def runner_of(cases: Sequence[Case], **parts: object) -> SlotRunner:
+    usual = dict.fromkeys(("spec", "folder", "cluster", "recorder", "captures", "exporter"))
+    return SlotRunner(
+        cases=cases,
+        progress=Progress(4, live=False, quiet=False),
+        timeouts=USUAL,
+        **cast("Any", {**usual, **parts}),
+    )
+
+
+def slots_of(cases: Sequence[Case], *, repeats: int) -> Sequence[Slot]:
+    return schedule(cases, repeats=repeats, seed=0, interleave=True, is_control=lambda case: False)
+
+
 def prepare(monkeypatch: pytest.MonkeyPatch, *outcomes: CaseError | None, n_more: int = 0) -> None:
     """Prepare cases of a run, one for each outcome, beside others of another cluster."""
-    strategies = ["single", "none", "ps", "all-reduce"]
-    cases = expand(resolve({"name": "x", "workloads": ["wide-mlp"], "strategies": strategies}))
-    of_case = dict(zip((case.id for case in cases), outcomes, strict=False))
+    of_case = dict(zip((case.id for case in CASES), outcomes, strict=False))
 
     def planned(_: object, case: Case) -> object:
         outcome = of_case[case.id]
@@ -50,22 +68,9 @@ def prepare(monkeypatch: pytest.MonkeyPatch, *outcomes: CaseError | None, n_more
     monkeypatch.setattr(repeats, "planned_to_run", planned)
     monkeypatch.setattr(CaseChecks, "reference", lambda *_: None)
     monkeypatch.setattr(CaseChecks, "bounded", lambda *_, **__: None)
-    nothing = cast("Any", SimpleNamespace(limit_links=lambda _: None, batches=lambda *_: None))
-    runner = SlotRunner(
-        spec=cast("Any", None),
-        cases=cases[: len(outcomes) + n_more],
-        folder=cast("Any", None),
-        cluster=nothing,
-        recorder=cast("Any", None),
-        captures=nothing,
-        progress=Progress(4, live=False, quiet=False),
-        exporter=None,
-        timeouts=USUAL,
-    )
-    slots = schedule(
-        cases[: len(outcomes)], repeats=2, seed=0, interleave=True, is_control=lambda case: False
-    )
-    runner.prepare(slots, deadline_s=math.inf)
+    nothing = SimpleNamespace(limit_links=lambda _: None, batches=lambda *_: None)
+    runner = runner_of(CASES[: len(outcomes) + n_more], cluster=nothing, captures=nothing)
+    runner.prepare(slots_of(CASES[: len(outcomes)], repeats=2), deadline_s=math.inf)
 
 
 @pytest.mark.parametrize("outcomes", [(OF_USER,), (OF_USER, OF_USER), (SKIPPED, OF_USER, OF_USER)])
@@ -93,3 +98,32 @@ def test_others_are_recorded_case_by_case(
     monkeypatch: pytest.MonkeyPatch, outcomes: tuple[CaseError | None, ...], n_more: int
 ) -> None:
     prepare(monkeypatch, *outcomes, n_more=n_more)
+
+
+CANNOT, CAN = (cast("Any", SimpleNamespace(facts=SimpleNamespace(evaluates=can))) for can in (False, True))
+
+
+def test_an_evaluation_needs_a_workload_that_has_one() -> None:
+    case = CASES[0]
+    require_evaluation(CANNOT, case, Measure())
+    require_evaluation(CAN, case, Measure(evaluate=True))
+    with pytest.raises(CaseError, match=r"must be a workload with a method evaluate\(\)") as caught:
+        require_evaluation(CANNOT, case, Measure(evaluate=True))
+    assert (caught.value.kind, caught.value.stage) == (USER_ERROR, "plan")
+
+
+def test_a_workload_that_cannot_be_evaluated_is_told_before_it_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(repeats, "planned_to_run", lambda *_: (CANNOT, None))
+    runner = runner_of(
+        CASES,
+        spec=SimpleNamespace(measure=Measure(evaluate=True)),
+        folder=SimpleNamespace(path=tmp_path, write_failure=lambda *_: None),
+        # It opens no session.
+        cluster=SimpleNamespace(facts=ClusterFacts),
+        recorder=SimpleNamespace(failed=lambda slot, facts, error, *_: error),
+    )
+    errors = [cast("Any", ended.record) for _, ended in runner.run(slots_of(CASES, repeats=1))]
+    assert len(errors) == len(CASES)
+    assert {error.field for error in errors} == {"measure.evaluate"}
