@@ -421,7 +421,7 @@ def _probe_for(identity: Identity, request: PredictRequest | RecommendRequest) -
     path = request.probe or _probe_file(identity)
     way_out = f"make one by `{probe_command(request.probing)}`"
     if path.exists():
-        costs = read_probe(path)
+        costs = read_probe(path, way_out)
     elif request.probe is None and not isinstance(request.source, Path):
         options = replace(request.options, out=None)
         _, costs = probe(ProbeRequest(spec=request.probing, out=path, options=options))

@@ -38,7 +38,7 @@ _NAMES = {
     "provenance.image_digest": "worker image",
     "method.cores_per_worker": "cores per worker",
     "method.memory_per_worker_bytes": "memory per worker",
-    "method.pinned": "workers pinned to cores",
+    "method.pinned": "each worker has its own cores",
     "method.warmup_rule": "warm-up rule",
     "method.steps": "timed steps",
     "method.interleave": "repeats interleaved",

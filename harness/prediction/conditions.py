@@ -42,9 +42,8 @@ _PROFILING: Mapping[str, object] = {
 """Values of the experiment that profiles a workload: two numbers of examples per worker."""
 _NOT_OF_MACHINES = ("workers", "replicas_per_worker", "memory_per_worker", "link", "price_per_hour")
 """Keys of a cluster that do not change what an exchange costs; the others are those of a fitting probe."""
-
 _TWO_WORKERS: Mapping[str, JsonValue] = {"cluster.workers": 2, "matrix.exclude": []}
-"""Settings of a probe where four workers may not be there."""
+"""Settings of a probe on GPUs, a cluster or several cores per worker, which may have room for two only."""
 
 
 def conditions(
@@ -115,9 +114,31 @@ def profiling(
     return spec
 
 
+def probe_experiment(
+    surroundings: Mapping[str, str],
+    *,
+    settings: Sequence[str] = (),
+    overrides: Mapping[str, object] | None = None,
+) -> Experiment:
+    """Experiment of a probe, with two workers only where four may not be there, unless a setting has others.
+
+    Args:
+        settings: `dotted.path=value` each. overrides: dotted path → value.
+    Raises:
+        UsageError: a key or a value is wrong.
+    """
+    spec = load_experiment("probe", settings=settings, overrides=overrides, surroundings=surroundings)
+    cluster = spec.cluster
+    is_scarce = "cluster" in cluster.provider or "gpu" in cluster.device or cluster.cores_per_worker != (1,)
+    if not is_scarce or "cluster.workers" in parse_settings(settings):
+        return spec
+    two = {**(overrides or {}), **_TWO_WORKERS}
+    return load_experiment("probe", settings=settings, overrides=two, surroundings=surroundings)
+
+
 def probing(cluster: Cluster, surroundings: Mapping[str, str]) -> Experiment:
     """Experiment that measures what exchanges cost on the workers of another one."""
-    return load_experiment("probe", overrides=_settings_of(cluster), surroundings=surroundings)
+    return probe_experiment(surroundings, overrides=_settings_of(cluster))
 
 
 def probe_command(spec: Experiment) -> str:
@@ -132,13 +153,11 @@ def probe_command(spec: Experiment) -> str:
 def _settings_of(cluster: Cluster) -> dict[str, JsonValue]:
     """Dotted path → value of the settings in which a probe on such workers differs from the usual one."""
     usual = Cluster().model_dump(mode="json", by_alias=True)
-    own: dict[str, JsonValue] = {
+    return {
         f"cluster.{key}": value
         for key, value in cluster.model_dump(mode="json", by_alias=True).items()
         if key not in _NOT_OF_MACHINES and value != usual.get(key)
     }
-    is_scarce = "cluster" in cluster.provider or any(device != "cpu" for device in cluster.device)
-    return {**own, **(_TWO_WORKERS if is_scarce else {})}
 
 
 def _is_within(path: str, keys: Mapping[str, object] | Sequence[str]) -> bool:

@@ -20,7 +20,7 @@ class CollectiveCost:
     Attributes:
         step_s: processor time of a step with any of them.
         message_s: processor time of a message. variable_s: that of each variable in it. table_s: that of each
-            table whose rows it has. hop_s: that of each hop from one member to the next.
+            table whose rows it has. hop_s: that of each hop of a message.
         round_s: time between a member's data and the next member's.
         sum_s, scatter_s, gather_s: processor time per byte that a member sends. rows_s: the same for rows of
             sparse gradients. row_s: processor time for each row that a member gives or gets.

@@ -77,14 +77,14 @@ def question_of(record: Record) -> Question:
 
 
 def _probe(run: StoredRun, machine: Identity, path: Path) -> Probe:
-    if path.exists():
-        return read_probe(path)
     values = {"provider": machine.provider, "device": machine.device, "cores_per_worker": int(machine.cores)}
     overrides = {f"cluster.{key}": value for key, value in values.items()}
-    command = probe_command(laid_over(run.experiment, overrides=overrides, runs=False))
+    way_out = f"make one by `{probe_command(laid_over(run.experiment, overrides=overrides, runs=False))}`"
+    if path.exists():
+        return read_probe(path, way_out)
     raise UsageError(
         f"must be in {path.parent} for {machine.provider} workers with {machine.device} and "
-        f"cores_per_worker={machine.cores:g}, got none; make one by `{command}`",
+        f"cores_per_worker={machine.cores:g}, got none; {way_out}",
         field="probe",
     )
 

@@ -247,6 +247,8 @@ def observations(run: StoredRun, workloads: Sequence[ProfiledWorkload]) -> Itera
             continue  # an older version planned these parameters
         if not_simulated(planned) or not planned.flows or record.cpu_s_per_step is None:
             continue
+        if record.device == "cpu" and shares_cores(record) and n_shared_of(record) is None:
+            continue  # the wait for cores cannot be told apart
         rate = None if record.link is None else record.link.measured_mbit
         step_s = _step_s(record)
         yield Observation(
@@ -314,16 +316,19 @@ def burst_of(record: Record) -> float:
 
 
 def n_shared_of(record: Record) -> int | None:
-    """Number of core sets that the workers share in turn; None if each has its own.
+    """Number of cores that are assigned to the workers round-robin; None if each has its own.
 
     Shared cores of some machines of a cluster are not known, and durations of GPUs and of several threads
     already contain the wait for others.
     """
-    is_shared = any(note.startswith(CORES_SHARED) for note in record.notes)
-    if not is_shared or record.provider == "cluster" or not _is_one_core(record):
+    if not shares_cores(record) or record.provider == "cluster" or not _is_one_core(record):
         return None
-    n_cores = None if record.machine is None else record.machine.n_cores
-    return None if n_cores is None else max(1, int(n_cores / cores_of(record)))
+    return None if record.machine is None else record.machine.n_cores
+
+
+def shares_cores(record: Record) -> bool:
+    """True if workers had too few cores."""
+    return any(note.startswith(CORES_SHARED) for note in record.notes)
 
 
 def _without_batch(params: Mapping[str, Scalar]) -> dict[str, Scalar]:

@@ -313,7 +313,7 @@ def predict_planned(
         payload_bytes=plan.payload_bytes_per_step,
         busiest_bytes=0 if busiest is None else busiest.busiest_bytes,
         memory_bytes=plan.worker_bytes + max(plan.server_bytes, default=0),
-        limited_by=_limit(planned, step, alone_s + slow_s, step_s, _cores(question, probe)),
+        limited_by=_limit(planned, step, alone_s + slow_s, step_s, _cores(question, probe), n_turns),
         extrapolated=(
             *(name for name, is_beyond in beyond.items() if is_beyond),
             *probe.beyond(planned.flows, question.workers),
@@ -391,12 +391,13 @@ def _require_simulated(planned: PlannedStep) -> None:
 
 
 def _limit(
-    planned: PlannedStep, step: SimulatedStep, computing_s: float, step_s: float, cores: float
+    planned: PlannedStep, step: SimulatedStep, computing_s: float, step_s: float, cores: float, n_turns: int
 ) -> Limit:
     """Cause of most of a step's duration.
 
     Args:
         computing_s: time without exchanges, and the wait of the slowest worker.
+        n_turns: workers that share the cores of one.
     """
     busy_s = step.busy_s
     served = {task for task, n_bytes in enumerate(planned.plan.server_bytes) if n_bytes}
@@ -405,7 +406,7 @@ def _limit(
     def exchanging_s(*, servers: bool) -> float:
         numbers = [n for n, tasks in step.members.items() if (tasks[0] in served) is servers]
         # All cores share their busy time; computation is one thread's.
-        return max((cores * busy_s.get(core(n), 0.0) - own_s for n in numbers), default=0.0)
+        return n_turns * max((cores * busy_s.get(core(n), 0.0) - own_s for n in numbers), default=0.0)
 
     seconds: dict[Limit, float] = {
         "computing": computing_s,

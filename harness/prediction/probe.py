@@ -193,9 +193,11 @@ def _most_bytes(flows: Sequence[Flow]) -> float:
     return max((float(end.max()) for end in ends), default=0.0)
 
 
-def read_probe(path: Path) -> Probe:
+def read_probe(path: Path, way_out: str = "make one by `stratbench probe`") -> Probe:
     """Read a stored probe.
 
+    Args:
+        way_out: advice for its error.
     Raises:
         UsageError: it is not there, or not one.
     """
@@ -206,6 +208,6 @@ def read_probe(path: Path) -> Probe:
         if isinstance(error, ValidationError) and any(item["loc"] == ("schema",) for item in error.errors()):
             reason = "a probe of another version"
         raise UsageError(
-            f"{path} must be a probe that `stratbench probe` wrote, got {reason}; make one, or name another",
+            f"{path} must be a probe that `stratbench probe` wrote, got {reason}; {way_out}",
             field="probe",
         ) from error

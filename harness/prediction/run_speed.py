@@ -13,9 +13,9 @@ import numpy.typing as npt
 from harness.prediction.costs import Costs
 from harness.prediction.fit import STEP_SCALE, Observation, fitted_logs, log_errors
 from harness.prediction.measured_cases import is_predicted
-from harness.prediction.observations import ProfiledWorkload, observations
+from harness.prediction.observations import ProfiledWorkload, observations, shares_cores
 from harness.prediction.probe import Probe, machine_of
-from harness.records.record import CORES_SHARED, Record
+from harness.records.record import Record
 from harness.records.stored_run import StoredRun
 
 _SPEED_SCALE = 0.2
@@ -68,8 +68,7 @@ def _measured(run: StoredRun, workloads: Sequence[ProfiledWorkload], probe: Prob
     """Measured cases, each with the mean duration of its repeats."""
     by_case: dict[str, list[Record]] = {}
     for record in run.records:
-        has_cores = not any(note.startswith(CORES_SHARED) for note in record.notes)
-        if is_predicted(record) and has_cores and machine_of(record) == probe.identity:
+        if is_predicted(record) and not shares_cores(record) and machine_of(record) == probe.identity:
             by_case.setdefault(record.case, []).append(record)
     for records in by_case.values():
         own = list(observations(replace(run, records=tuple(records)), workloads))

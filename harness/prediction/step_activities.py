@@ -18,7 +18,7 @@ def core(number: int) -> str:
 
 
 def shared_core(number: int) -> str:
-    """Resource: cores that several tasks take turns on, which each may use as a whole."""
+    """Resource: a core set that several tasks share."""
     return f"shared core {number}"
 
 

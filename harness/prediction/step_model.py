@@ -44,7 +44,8 @@ class Machines:
 
     Attributes:
         cores: cores of each worker.
-        n_shared: number of sets of as many cores, which the workers share in turn; None if each has its own.
+        n_shared: number of core sets, of `cores` each; worker i runs on set i mod n_shared. None if each has
+            its own.
         link_bytes_per_s: rate of each worker's link in one direction; None without a limit.
         link_burst_bytes: bytes that pass at once after a pause, as through a token bucket.
         waits_s: time that each worker waits before its step; empty if none waits.

@@ -73,7 +73,7 @@ def _spans(step: SimulatedStep) -> Iterator[PredictedSpan]:
             continue
         in_lane = activity.lane is not None
         is_computing = name.partition(" ")[0] in COMPUTING
-        # Latencies use no resource, and belong to no task; shared cores belong to all of them.
+        # Latencies use no resource, and belong to no task; a shared core belongs to several.
         for number in sorted({class_of[resource] for resource in activity.needs if resource in class_of}):
             yield PredictedSpan(
                 tasks=_tasks(step.members[number]),

@@ -1,14 +1,13 @@
 """The `local` provider: a private Ray instance on this machine, one actor for each worker."""
 
 import fcntl
-import itertools
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, TypeAlias
@@ -32,7 +31,6 @@ from harness.provision.temporary_folder import (
     start_time,
 )
 from harness.provision.worker_environment import process_variables, temporary_folder
-from harness.records.record import CORES_SHARED
 
 if TYPE_CHECKING:
     from harness.provision.ray.pool import RayCluster
@@ -240,8 +238,8 @@ def start(
 
         from harness.provision.ray.pool import RayCluster
 
-        cores = core_sets(sorted(os.sched_getaffinity(0)), shape.workers, shape.cores_per_worker)
-        of_cores = core_facts(shape, cores)
+        available = sorted(os.sched_getaffinity(0))
+        cores = core_sets(available, shape.workers, shape.cores_per_worker)
         setups = [
             WorkerSetup(
                 resources={"num_cpus": 1},
@@ -252,13 +250,12 @@ def start(
             )
             for worker in range(shape.workers)
         ]
-        facts = replace(
-            of_cores,
+        facts = ClusterFacts(
             notes=(
-                *of_cores.notes,
                 *(() if options.exposure is None else (exposed_line(options.exposure),)),
                 *ray.notes,
             ),
+            n_cores=len(available),
             exposed=options.exposure is not None,
         )
         cluster = RayCluster(
@@ -274,17 +271,14 @@ def start(
 
 
 def core_sets(available: Sequence[int], workers: int, cores_per_worker: int) -> list[tuple[int, ...]]:
-    """Cores of each worker: its own, or if there are too few, one of several disjoint sets in turn.
+    """Cores of each worker: disjoint sets, assigned round-robin if there are too few.
 
-    Workers that may run on all cores would be moved at any time, and wait for one while another is idle.
+    Unpinned workers would be moved between cores, and wait for a busy core while another is idle.
     """
-    n_sets = max(1, len(available) // cores_per_worker)
-    if workers <= n_sets and cores_per_worker <= len(available):
-        bounds = [cores_per_worker * number for number in range(workers + 1)]
-    else:
-        bounds = [len(available) * number // n_sets for number in range(n_sets + 1)]
-    sets = [tuple(available[first:end]) for first, end in itertools.pairwise(bounds)]
-    return [sets[worker % len(sets)] for worker in range(workers)]
+    size = min(cores_per_worker, len(available))
+    n_sets = min(workers, len(available) // size)
+    sets = [tuple(available[number * size : (number + 1) * size]) for number in range(n_sets)]
+    return [sets[worker % n_sets] for worker in range(workers)]
 
 
 def _require_memory(shape: ClusterShape) -> None:
@@ -312,19 +306,3 @@ def _devices(shape: ClusterShape) -> Sequence[Sequence[str]]:
     if lacking is not None:
         raise lacking
     return devices
-
-
-def core_facts(shape: ClusterShape, cores: Iterable[tuple[int, ...]]) -> ClusterFacts:
-    """Facts about the cores of workers on this machine, which may have too few.
-
-    Args:
-        cores: cores of each worker.
-    """
-    n_wanted, n_available = shape.workers * shape.cores_per_worker, len(set().union(*cores))
-    note = f"{CORES_SHARED}: {n_wanted} cores wanted, {n_available} available"
-    is_shared = n_wanted > n_available
-    return ClusterFacts(
-        notes=(note,) if is_shared else (),
-        pinned=not is_shared,
-        n_pinned=n_available // shape.cores_per_worker,
-    )

@@ -86,8 +86,8 @@ class ClusterFacts:
 
     Attributes:
         notes: notes on these workers, for records and reports.
-        pinned: True if each worker has cores of its own. n_pinned: most first workers that each have; None if
-            that is not known.
+        pinned: True if each worker has cores of its own.
+        n_cores: cores that all workers use together; None if `pinned` holds for any number of them.
         exposed: False if no other program can reach the workers' servers or use their interfaces.
         provision_s: seconds from the start until the last worker was ready for the first time; None before.
         image_digest: id of the image of the workers' containers.
@@ -96,19 +96,21 @@ class ClusterFacts:
 
     notes: tuple[str, ...] = ()
     pinned: bool | None = None
-    n_pinned: int | None = None
+    n_cores: int | None = None
     exposed: bool | None = None
     provision_s: float | None = None
     image_digest: str | None = None
     machine: Machine | None = None
     clock_hz: float | None = None
 
-    def of_first(self, n_workers: int) -> ClusterFacts:
-        """Facts about the first workers, while the others are idle."""
-        if self.n_pinned is None or n_workers > self.n_pinned:
+    def of_case(self, shape: ClusterShape) -> ClusterFacts:
+        """Facts about the workers of a case, while any others are idle."""
+        if self.n_cores is None:
             return self
-        notes = tuple(note for note in self.notes if not note.startswith(CORES_SHARED))
-        return replace(self, notes=notes, pinned=True)
+        n_wanted = shape.workers * shape.cores_per_worker
+        is_pinned = n_wanted <= self.n_cores
+        note = f"{CORES_SHARED}: {n_wanted} cores wanted, {self.n_cores} available"
+        return replace(self, notes=self.notes if is_pinned else (note, *self.notes), pinned=is_pinned)
 
 
 class Cluster(ProcessSource, Protocol):

@@ -95,21 +95,21 @@ def _loaded(request: CaseRequest) -> Experiment:
                 request.experiment, settings=texts, overrides=replaced, surroundings=os.environ
             )
     filters = {
-        "include": _possible(spec.matrix.include, request),
+        # Without any, all cases would be included.
+        "include": _possible(spec.matrix.include, request) or spec.matrix.include,
         "exclude": _possible(spec.matrix.exclude, request),
     }
     return spec.model_copy(update={"matrix": spec.matrix.model_copy(update=filters)})
 
 
 def _possible(filters: tuple[CaseFilter, ...], request: CaseRequest) -> tuple[CaseFilter, ...]:
-    """Filters without those for other numbers of workers or replicas; all of them if none is left."""
+    """Filters without those for other numbers of workers or replicas."""
     wanted = {"workers": request.workers, "replicas_per_worker": request.replicas}
-    possible = tuple(
+    return tuple(
         item
         for item in filters
         if all(wanted.get(name) in (None, value) for name, value in item.shape.items())
     )
-    return possible or filters
 
 
 def _matching(cases: Sequence[Case], request: CaseRequest) -> Sequence[Case]:

@@ -143,7 +143,7 @@ class _ClusterRuns:
         with ExitStack() as stack:
             self.progress.stage("provision", f"{cases[0].shape.provider}, {_shape(cases).workers} workers")
             cluster = stack.enter_context(self._workers(cases))
-            for note in cluster.facts().notes:
+            for note in cluster.facts().of_case(_shape(cases)).notes:
                 self.progress.note(note)
             with self.progress.doing("starting workers"):
                 cluster.wait_ready(1)

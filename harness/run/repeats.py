@@ -275,7 +275,7 @@ class SlotRunner:
         return EndedRepeat(record=record, steps=ran.measurement.steps)
 
     def _facts(self, case: Case) -> ClusterFacts:
-        return self.cluster.facts().of_first(case.shape.workers)
+        return self.cluster.facts().of_case(case.shape)
 
     def _checks(self, keep: Callable[[CaseError], None] = lambda _: None) -> CaseChecks:
         return CaseChecks(captures=self.captures, known=self.recorder.verdict, keep=keep)

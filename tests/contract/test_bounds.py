@@ -166,7 +166,7 @@ def test_one_gradient_that_is_rounding_hides_no_other(biased, monkeypatch, compr
     ("mistake", "compressor"),
     [
         *itertools.product(["half the gradient", "one shard dropped"], BY_NAME),
-        # Half the gradient is the smaller error.
+        # Half the gradient is harder to notice: all compressors are tried with it.
         ("times N", "fp16"),
     ],
 )

@@ -40,7 +40,7 @@ def captures_in(folder: Path, *, n_batches: int, n_least: int) -> Iterator[Captu
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A case that processes are made ready for, and its reference."""
+    """A captured case, with jobs that prepare processes and judge their steps."""
 
     captures: Captures
     case: Case

@@ -139,7 +139,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
         reads=(),
         writes=(),
         current=folder,
-        # The head misses a lost node in five checks, by default one in three seconds.
+        # The head reports a node as lost after five failed checks, by default one in three seconds.
         environment={**NODE_VARIABLES, "RAY_health_check_period_ms": "1000"},
     )
     try:

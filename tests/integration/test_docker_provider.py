@@ -281,7 +281,6 @@ class TestFailures:
         monkeypatch.setattr(watch, "_PERIOD_S", 0.3)
         monkeypatch.setattr(watch, "_WAIT_S", 1.0)
         monkeypatch.setattr(process_set, "_PROBE_S", 1.0)
-        monkeypatch.setattr(process_set, "_PROBE_WAIT_S", 1.5)
 
     def fails(
         self,

@@ -93,7 +93,7 @@ class TestJobs:
     def test_processes_are_pinned_to_cores_of_their_own(
         self, cluster: Cluster, processes: ProcessSet
     ) -> None:
-        if not cluster.facts().pinned:
+        if not cluster.facts().of_case(ClusterShape(workers=2)).pinned:
             pytest.skip("fewer than two cores")
         first, second = processes.call(probe_jobs.affinity, [(), ()], timeout_s=LONG_S)
         assert isinstance(first, set)

@@ -153,7 +153,7 @@ def test_a_killed_worker_ends_its_case_alone_and_the_baseline_s_costs_no_ratio(t
     with watched([*RUN, "--workloads", SLOW, "--out", str(out), "--json"], tmp_path) as run:
         eventually(slow_cases_are_timed(run, out), START_S, "the slow cases make steps")
         os.kill(worker_of(run, "ps"), signal.SIGKILL)
-        # After one loss another is reason enough to run any case again, so that the one to fail is first.
+        # After one lost worker, any case that loses one is run again: the one that must fail is first.
         eventually(lambda: len(run.workers()) == 2, START_S, "the failed case is closed")
         os.kill(worker_of(run, "none"), signal.SIGKILL)
         status, _, _ = run.finish()

@@ -36,10 +36,10 @@ def probe(
     Short steps run on two and on four workers, in ten minutes. `stratbench predict` uses the result until the
     machine changes.
     """
-    from harness.experiment.load import load_experiment
+    from harness.prediction.conditions import probe_experiment
     from harness.preflight import check_experiment
 
-    spec = load_experiment("probe", settings=settings or (), surroundings=os.environ)
+    spec = probe_experiment(os.environ, settings=settings or ())
     exposure = isolate(context, worker_options, providers=spec.cluster.provider)
     check_experiment(spec)
     request = ProbeRequest(
@@ -58,12 +58,13 @@ def _show(path: Path, costs: Probe) -> None:
     from reports.quantities import seconds
 
     output.table(
-        ["exchanges", "per step", "per message", "per variable", "per MB", "latency"],
+        ["exchanges", "per step", "per message", "per hop", "per variable", "per MB", "latency"],
         [
             [
                 name,
                 seconds(cost.step_s),
                 seconds(cost.message_s),
+                seconds(cost.hop_s),
                 seconds(cost.variable_s),
                 seconds(cost.sum_s * 1e6),
                 seconds(cost.round_s),

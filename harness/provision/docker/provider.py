@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,8 +31,8 @@ from harness.provision.docker.engine import (
 from harness.provision.docker.hosts import ContainerHosts, log_of_host
 from harness.provision.failures import ProvisionError
 from harness.provision.hosts import WorkerSetup
-from harness.provision.local import core_facts, core_sets
-from harness.provision.protocols import USUAL_START, StartOptions
+from harness.provision.local import core_sets
+from harness.provision.protocols import USUAL_START, ClusterFacts, StartOptions
 from harness.provision.ray.settings import NODE_VARIABLES, chatter_in, ray_environment, write_token
 from harness.provision.temporary_folder import reap, run_folder
 from harness.provision.worker_environment import process_variables
@@ -48,6 +47,11 @@ def require(shape: ClusterShape) -> None:
     """Check that the engine answers, and that the image, devices and memory are there."""
     with engine() as client:
         _image_and_limits(client, shape)
+
+
+def _available(client: docker.DockerClient) -> list[int]:
+    """Cores that containers may use."""
+    return sorted(os.sched_getaffinity(0))[: int(client.info()["NCPU"])]
 
 
 @contextmanager
@@ -67,7 +71,7 @@ def start(
     with ExitStack() as stack:
         client = stack.enter_context(engine())
         image, limits = _image_and_limits(client, shape)
-        of_cores = core_facts(shape, [own.cores or () for own in limits])
+        n_cores = len(_available(client))
         leftovers.reap(client)
         reap()
         folder = stack.enter_context(run_folder())
@@ -93,7 +97,7 @@ def start(
             setups,
             hosts=hosts,
             scratch=place.scratch,
-            facts=lambda: replace(of_cores, exposed=False, image_digest=str(image.id)),
+            facts=lambda: ClusterFacts(n_cores=n_cores, exposed=False, image_digest=str(image.id)),
             started_s=started_s,
             options=options,
         )
@@ -112,8 +116,7 @@ def _image_and_limits(
         raise lacking
     image = worker_image(client, shape.image, shape.hardware)
     require_room(facts, shape)
-    available = sorted(os.sched_getaffinity(0))[: int(facts["NCPU"])]
-    cores = core_sets(available, shape.workers, shape.cores_per_worker)
+    cores = core_sets(_available(client), shape.workers, shape.cores_per_worker)
     return image, [
         ContainerLimits(
             cores=cores[worker],

@@ -1,11 +1,20 @@
 """Conditions of predictions, and the experiments that measure for them."""
 
+import shlex
+
 import pytest
 
 from harness.errors import UsageError
 from harness.experiment.cases import expand
 from harness.experiment.load import laid_over
-from harness.prediction.conditions import KEYS, conditions, probe_command, probing, profiling
+from harness.prediction.conditions import (
+    KEYS,
+    conditions,
+    probe_command,
+    probe_experiment,
+    probing,
+    profiling,
+)
 
 DOCUMENT = {
     "name": "mine",
@@ -88,7 +97,7 @@ def test_a_probe_runs_on_the_experiments_workers() -> None:
     spec = probing(laid_over(DOCUMENT, settings=settings).cluster, {})
     cluster = spec.cluster
     assert (cluster.provider, cluster.cores_per_worker, cluster.image) == (("docker",), (2,), ("mine:dev",))
-    assert (spec.name, cluster.workers) == ("probe", (2, 4))
+    assert (spec.name, cluster.workers) == ("probe", (2,))
     assert (
         probe_command(spec)
         == "stratbench probe --set cluster.provider=docker --set cluster.cores_per_worker=2 --set "
@@ -97,9 +106,20 @@ def test_a_probe_runs_on_the_experiments_workers() -> None:
     assert probe_command(probing(laid_over(DOCUMENT).cluster, {})) == "stratbench probe"
 
 
-@pytest.mark.parametrize("setting", ["cluster.provider=cluster", "cluster.device=gpu"])
-def test_a_probe_needs_no_more_machines_or_gpus_than_two(setting: str) -> None:
-    settings = ["cluster.address=head:6379"] if "provider" in setting else []
-    spec = probing(laid_over(DOCUMENT, settings=[setting, *settings]).cluster, {})
-    assert {case.shape.workers for case in expand(spec)} == {2}
-    assert probe_command(spec).endswith("--set cluster.workers=2 --set 'matrix.exclude=[]'")
+@pytest.mark.parametrize(
+    ("settings", "workers"),
+    [
+        ([], {2, 4}),
+        (["cluster.provider=cluster", "cluster.address=head:6379"], {2}),
+        (["cluster.device=gpu"], {2}),
+        (["cluster.cores_per_worker=2"], {2}),
+        (["cluster.device=gpu", "cluster.workers=[2, 4]"], {2, 4}),
+    ],
+)
+def test_a_probe_has_four_workers_where_they_have_room(settings: list[str], workers: set[int]) -> None:
+    spec = probe_experiment({}, settings=settings)
+    assert {case.shape.workers for case in expand(spec)} == workers
+    if "cluster.workers=[2, 4]" not in settings:
+        assert probing(laid_over(DOCUMENT, settings=settings).cluster, {}) == spec
+        words = shlex.split(probe_command(spec))[2:]
+        assert probe_experiment({}, settings=[word for word in words if word != "--set"]) == spec

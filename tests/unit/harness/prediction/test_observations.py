@@ -96,6 +96,18 @@ def test_of_workers_that_share_a_core_each_waits_for_the_others(tmp_path: Path) 
     assert workload.idle_of(EXAMPLES) == pytest.approx(0.002)
 
 
+def test_of_three_workers_on_two_cores_two_take_turns(tmp_path: Path) -> None:
+    shared = record(
+        workers=3,
+        step_s=0.018,
+        cpu_s_per_step=(0.008,) * 3,
+        notes=(f"{CORES_SHARED}: 3 cores wanted, 2 available",),
+        machine=Machine(n_cores=2),
+    )
+    (workload,) = profiled_workloads(stored(tmp_path, shared))
+    assert workload.idle_of(EXAMPLES) == pytest.approx(0.002)
+
+
 def test_workers_that_exchange_something_wait_for_the_slowest(tmp_path: Path) -> None:
     """The median of the largest of 2 normal values is 0.545 standard deviations above theirs, of 4, 0.998."""
     varied = StepSeconds(n=10, mean=0.010, p50=0.010, p90=0.010 + 1.2816 * 0.001, p99=0.012)
@@ -184,6 +196,16 @@ def test_only_correct_steps_with_exchanges_are_observed(tmp_path: Path) -> None:
     run = stored(tmp_path, record(), record("all-reduce", step_s=0.015), *others)
     (observed,) = observations(run, profiled_workloads(run))
     assert (observed.family, observed.step_s, observed.cpu_s) == ("tcp", 0.015, (0.012, 0.012))
+
+
+def test_steps_with_an_unknown_wait_for_cores_are_not_observed(tmp_path: Path) -> None:
+    """With several threads, a duration has the wait for other workers' threads."""
+    several = {
+        "notes": (f"{CORES_SHARED}: 4 cores wanted, 2 available",),
+        "method": replace(METHOD, cores_per_worker=2.0),
+    }
+    run = stored(tmp_path, record(**several), record("all-reduce", step_s=0.015, **several))
+    assert list(observations(run, profiled_workloads(run))) == []
 
 
 def test_on_gpus_a_step_takes_its_duration(tmp_path: Path) -> None:

@@ -125,6 +125,13 @@ def test_workers_that_share_a_core_compute_one_after_the_other() -> None:
     assert (shared.limited_by, shared.efficiency) == ("computing", pytest.approx(1.0))
 
 
+def test_exchanges_of_workers_that_share_a_core_limit_a_step_as_computation_does() -> None:
+    exchanging_s = 1.5 * WORKLOAD.profile(BATCH // 2).step_s
+    probe = replace(PROBE, costs=PROBE.costs.with_values({"tcp.step_s": exchanging_s}))
+    limits = {predicted("all-reduce", 2, n_shared=n, probe=probe).limited_by for n in (None, 1)}
+    assert limits == {"exchanges"}
+
+
 def test_one_reason_is_one_note() -> None:
     _, (note,) = cases(strategies="[none, ps, ps-load-balancing, all-reduce]", workers="[2, 1000000]")
     assert note.startswith("none, ps, ps-load-balancing, all-reduce: ")
@@ -269,7 +276,7 @@ def test_damaged_costs_are_no_probe(tmp_path: Path, cost: float) -> None:
 def test_a_probe_of_another_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "probe.json"
     path.write_text(json.dumps({**PROBE.to_document(), "schema": 3}))
-    with pytest.raises(UsageError, match="got a probe of another version; make one, or name another"):
+    with pytest.raises(UsageError, match="got a probe of another version; make one by"):
         read_probe(path)
 
 

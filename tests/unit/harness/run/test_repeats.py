@@ -121,9 +121,10 @@ def test_a_workload_that_cannot_be_evaluated_is_told_before_it_is_measured(
         spec=SimpleNamespace(measure=Measure(evaluate=True)),
         folder=SimpleNamespace(path=tmp_path, write_failure=lambda *_: None),
         # It opens no session.
-        cluster=SimpleNamespace(facts=ClusterFacts),
-        recorder=SimpleNamespace(failed=lambda slot, facts, error, *_: error),
+        cluster=SimpleNamespace(facts=lambda: ClusterFacts(n_cores=1)),
+        recorder=SimpleNamespace(failed=lambda slot, facts, error, *_: (slot.case, facts.pinned, error)),
     )
-    errors = [cast("Any", ended.record) for _, ended in runner.run(slots_of(CASES, repeats=1))]
-    assert len(errors) == len(CASES)
-    assert {error.field for error in errors} == {"measure.evaluate"}
+    failed = [cast("Any", ended.record) for _, ended in runner.run(slots_of(CASES, repeats=1))]
+    assert len(failed) == len(CASES)
+    assert {error.field for _, _, error in failed} == {"measure.evaluate"}
+    assert {(case.shape.workers, pinned) for case, pinned, _ in failed} == {(1, True), (2, False)}
