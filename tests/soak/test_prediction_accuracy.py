@@ -1,7 +1,7 @@
 """Predicted steps of workloads that no cost was fitted to, beside measured ones: errors, order, and the best.
 
-The table of `docs/prediction.md` is what this prints. Costs come from a probe of each provider, without a
-limit of links and with two workers.
+It prints a table like that of `docs/prediction.md`. Costs come from a probe of each provider, without a limit
+of links.
 """
 
 import json
