@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from harness.canonical import JsonValue
 from harness.errors import UsageError
+from harness.experiment.cases import expand, matches
 from harness.experiment.cluster import Cluster
 from harness.experiment.load import laid_over, load_experiment, parse_settings
-from harness.experiment.model import Experiment
+from harness.experiment.model import Experiment, Matrix
 
 KEYS = (
     "cluster.cores_per_worker",
@@ -42,8 +43,6 @@ _PROFILING: Mapping[str, object] = {
 """Values of the experiment that profiles a workload: two numbers of examples per worker."""
 _NOT_OF_MACHINES = ("workers", "replicas_per_worker", "memory_per_worker", "link", "price_per_hour")
 """Keys of a cluster that do not change what an exchange costs; the others are those of a fitting probe."""
-_TWO_WORKERS: Mapping[str, JsonValue] = {"cluster.workers": 2, "matrix.exclude": []}
-"""Settings of a probe on GPUs, a cluster or several cores per worker, which may have room for two only."""
 
 
 def conditions(
@@ -127,13 +126,21 @@ def probe_experiment(
     Raises:
         UsageError: a key or a value is wrong.
     """
+    paths = parse_settings(settings)
     spec = load_experiment("probe", settings=settings, overrides=overrides, surroundings=surroundings)
     cluster = spec.cluster
     is_scarce = "cluster" in cluster.provider or "gpu" in cluster.device or cluster.cores_per_worker != (1,)
-    if not is_scarce or "cluster.workers" in parse_settings(settings):
-        return spec
-    two = {**(overrides or {}), **_TWO_WORKERS}
-    return load_experiment("probe", settings=settings, overrides=two, surroundings=surroundings)
+    if is_scarce and "cluster.workers" not in paths:
+        two = {**(overrides or {}), "cluster.workers": 2}
+        spec = load_experiment("probe", settings=settings, overrides=two, surroundings=surroundings)
+    return spec if any(_is_within(path, ("matrix",)) for path in paths) else _without_idle_filters(spec)
+
+
+def _without_idle_filters(spec: Experiment) -> Experiment:
+    """The experiment without filters of its matrix that match no case."""
+    cases = expand(spec.model_copy(update={"matrix": Matrix()}))
+    exclude = tuple(item for item in spec.matrix.exclude if any(matches(item, case) for case in cases))
+    return spec.model_copy(update={"matrix": Matrix(exclude=exclude)})
 
 
 def probing(cluster: Cluster, surroundings: Mapping[str, str]) -> Experiment:

@@ -43,7 +43,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "workloads=[{name: equal-variables, variables: 2, side: 16}, {name: equal-variables, side: 64}]",
         "strategies=[none, all-reduce, ps]",
         "cluster.workers=2",
-        "matrix.exclude=[]",
         "measure={repeats: 1, rounds: 2, steps: 4, window_s: 0.02}",
     )
     settings = [word for setting in few for word in ("--set", setting)]

@@ -114,12 +114,20 @@ def test_a_probe_runs_on_the_experiments_workers() -> None:
         (["cluster.device=gpu"], {2}),
         (["cluster.cores_per_worker=2"], {2}),
         (["cluster.device=gpu", "cluster.workers=[2, 4]"], {2, 4}),
+        (["cluster.workers=3"], {3}),
+        (["workloads=[digits-mlp]", "strategies=[none, ps]"], {2, 4}),
     ],
 )
 def test_a_probe_has_four_workers_where_they_have_room(settings: list[str], workers: set[int]) -> None:
     spec = probe_experiment({}, settings=settings)
     assert {case.shape.workers for case in expand(spec)} == workers
-    if "cluster.workers=[2, 4]" not in settings:
+    if not any(setting.startswith(("cluster.workers", "workloads")) for setting in settings):
         assert probing(laid_over(DOCUMENT, settings=settings).cluster, {}) == spec
         words = shlex.split(probe_command(spec))[2:]
         assert probe_experiment({}, settings=[word for word in words if word != "--set"]) == spec
+
+
+def test_a_filter_of_ones_own_for_a_probe_matches_a_case() -> None:
+    spec = probe_experiment({}, settings=["matrix.exclude=[{workers: 3}]"])
+    with pytest.raises(UsageError, match="must match at least one case"):
+        expand(spec)
