@@ -248,7 +248,7 @@ def observations(run: StoredRun, workloads: Sequence[ProfiledWorkload]) -> Itera
         if not_simulated(planned) or not planned.flows or record.cpu_s_per_step is None:
             continue
         if record.device == "cpu" and shares_cores(record) and n_shared_of(record) is None:
-            continue  # the wait for cores cannot be told apart
+            continue  # its duration includes an unknown wait for cores
         rate = None if record.link is None else record.link.measured_mbit
         step_s = _step_s(record)
         yield Observation(

@@ -87,7 +87,8 @@ class ClusterFacts:
     Attributes:
         notes: notes on these workers, for records and reports.
         pinned: True if each worker has cores of its own.
-        n_cores: cores that all workers use together; None if `pinned` holds for any number of them.
+        n_cores: cores that the workers have together; None if `pinned` does not depend on
+            the workers in use.
         exposed: False if no other program can reach the workers' servers or use their interfaces.
         provision_s: seconds from the start until the last worker was ready for the first time; None before.
         image_digest: id of the image of the workers' containers.

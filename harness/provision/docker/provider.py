@@ -2,10 +2,10 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import docker
 from docker.models.images import Image
@@ -49,9 +49,9 @@ def require(shape: ClusterShape) -> None:
         _image_and_limits(client, shape)
 
 
-def _available(client: docker.DockerClient) -> list[int]:
-    """Cores that containers may use."""
-    return sorted(os.sched_getaffinity(0))[: int(client.info()["NCPU"])]
+def _available(facts: Mapping[str, Any]) -> list[int]:
+    """Cores that containers may use, by the result of the engine's `info`."""
+    return sorted(os.sched_getaffinity(0))[: int(facts["NCPU"])]
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def start(
     with ExitStack() as stack:
         client = stack.enter_context(engine())
         image, limits = _image_and_limits(client, shape)
-        n_cores = len(_available(client))
+        n_cores = len(_available(client.info()))
         leftovers.reap(client)
         reap()
         folder = stack.enter_context(run_folder())
@@ -116,7 +116,7 @@ def _image_and_limits(
         raise lacking
     image = worker_image(client, shape.image, shape.hardware)
     require_room(facts, shape)
-    cores = core_sets(_available(client), shape.workers, shape.cores_per_worker)
+    cores = core_sets(_available(facts), shape.workers, shape.cores_per_worker)
     return image, [
         ContainerLimits(
             cores=cores[worker],
