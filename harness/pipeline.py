@@ -1,7 +1,9 @@
-"""Stages of each command, in order: no stage knows later ones or calls back into earlier ones."""
+"""Stages of each command, in order: no stage knows later ones or calls back into earlier ones.
+
+Commands that foresee steps are in `harness.foresight`.
+"""
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,11 +20,9 @@ from harness.errors import (
     Interrupted,
     StoreError,
     UsageError,
-    first_line,
     is_disk_full,
 )
 from harness.experiment.cases import CONTROL, Case, expand
-from harness.experiment.load import laid_over
 from harness.experiment.model import Experiment
 from harness.experiment.schedule import Slot, schedule
 from harness.host_facts import environment
@@ -38,33 +38,15 @@ from harness.planned_target import (
     shape_of,
     verify_on_workers,
 )
-from harness.prediction.conditions import probe_command
-from harness.prediction.measured_cases import measured_case_predictions
-from harness.prediction.observations import profiled_workloads
-from harness.prediction.predictions import Predicted, predict_cases
-from harness.prediction.probe import Identity, Probe, identity_of, probe_of, read_probe
-from harness.prediction.recommendation import (
-    Recommendation,
-    chosen_workload,
-    plan_references,
-    recommended,
-)
-from harness.prediction.run_speed import speed_of
 from harness.prediction.slices import slice_cost
-from harness.prediction.timelines import timelines
 from harness.provision.failures import USER_ERROR
-from harness.records.predictions import PROBES, drop_predictions, stored_predictions, write_predictions
+from harness.records.predictions import drop_predictions
 from harness.records.record import Record
 from harness.records.results_file import DAMAGED
-from harness.records.run_documents import EXPERIMENT
-from harness.records.run_folder import RunFolder, done_in, lock_folder, open_run, records_in
-from harness.records.stored_run import StoredRun, load_run
+from harness.records.run_folder import RunFolder, done_in, open_run, recorded_in, records_in
 from harness.requests import (
     Dtype,
     PlanRequest,
-    PredictRequest,
-    ProbeRequest,
-    RecommendRequest,
     RunOptions,
     TransformRequest,
     VerifyRequest,
@@ -75,21 +57,17 @@ from harness.run.failure_causes import run_folder_errors
 from harness.run.further_repeats import NarrowRatios
 from harness.run.progress import Progress, StatusLine, rough_seconds
 from harness.run.resume import changed_files, outdated_records, require_placements
+from harness.run_predictions import predict_measured
 from harness.verification.captures import certain_refusal, rule_refusal
 from harness.verification.verification import RANDOM_NOTE, Verification
 from harness.verification.worker.jobs import StoredSteps
 from harness.verification.worker.jobs import verify as verify_plan
 from harness.worker.jobs.transform import Transformation, Wanted
 from harness.worker.jobs.transform import transform as transform_plan
-from harness.written_values import n_of_workers
 from strategies.planner import payload_matrix
 
 if TYPE_CHECKING:
     from harness.measure.prometheus import Exporter
-
-
-_LEFT = ("time-budget", "fail-fast")
-"""Types of errors of repeats that are left to a resumed run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -237,207 +215,6 @@ def run(spec: Experiment, options: RunOptions) -> RunOutcome:
         until = spec.measure.until
         then = None if until is None else NarrowRatios(spec=spec, until=until)
         return outcome_of(folder, _carry_out(slots, cases, spec, options, folder, then))
-
-
-def probe(request: ProbeRequest) -> tuple[Path, Probe]:
-    """Measure and fit the costs of exchanges; see `stratbench probe`.
-
-    Returns:
-        Path of the stored probe, and the probe.
-    Raises:
-        UsageError: its steps could not be measured.
-    """
-    outcome = run(request.spec, request.options)
-    assert outcome.run_dir is not None
-    stored = probe_of(load_run(outcome.run_dir))
-    path = request.out or PROBES / f"{stored.identity.name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    stored.write(path)
-    return path, stored
-
-
-def predict(request: PredictRequest) -> Predicted:
-    """Predict steps at other numbers of workers and links; see `stratbench predict`.
-
-    Raises:
-        UsageError: there is no profile or no probe, or no strategy can be predicted.
-    """
-    stored = _profiling_run(request.source, request.options)
-    workloads = profiled_workloads(stored)
-    path, stored_probe = _probe_for(identity_of(stored), request)
-    speed = speed_of(stored, workloads, stored_probe)
-    adjusted_probe = speed.of(stored_probe)
-    predictions, notes = predict_cases(workloads, request.spec, adjusted_probe)
-    spans = tuple(timelines(stored, workloads, predictions, adjusted_probe)) if request.with_timelines else ()
-    return Predicted(
-        predictions=predictions,
-        probe=stored_probe,
-        slowdown=speed.slowdown,
-        probe_path=path,
-        run_dir=stored.path,
-        changes=request.changes,
-        notes=(*request.notes, *notes, *filter(None, [speed.note(stored)])),
-        timelines=spans,
-    )
-
-
-def recommend(request: RecommendRequest) -> Recommendation:
-    """Recommend a plan, and measure those that predictions do not distinguish; see `stratbench recommend`.
-
-    Raises:
-        UsageError: there is no profile or no probe, or no strategy can be predicted.
-        Interrupted: a signal arrived; no plan was written.
-    """
-    try:
-        stored = _profiling_run(request.source, request.options)
-        workloads = profiled_workloads(stored)
-        workload = chosen_workload(workloads, request.workload)
-        _, stored_probe = _probe_for(identity_of(stored), request)
-        speed = speed_of(stored, workloads, stored_probe)
-        adjusted_probe = speed.of(stored_probe)
-        with StatusLine(live=request.options.live).doing("searching for plans"):
-            recommendation = recommended(
-                request.aim,
-                workload,
-                adjusted_probe,
-                stored,
-                experiment=request.experiment,
-                out=request.out,
-            )
-        notes = (*recommendation.notes, *filter(None, [speed.note(stored)]))
-        recommendation = replace(recommendation, notes=notes)
-        if request.measuring is not None:
-            recommendation = _with_measurements(recommendation, request.measuring, request.options)
-        recommendation.write()
-    except (Interrupted, KeyboardInterrupt):
-        raise Interrupted("interrupted; no plan was written, repeat the command") from None
-    return recommendation
-
-
-def _with_measurements(
-    recommendation: Recommendation, spec: Experiment, options: RunOptions
-) -> Recommendation:
-    """Measure the plans that predictions do not distinguish from the best, beside the reference."""
-    n_workers = recommendation.plans[0].predicted.n_workers
-    if n_workers not in spec.cluster.workers:
-        note = f"nothing was measured: the best plan is for {n_of_workers(n_workers)}, fewer than --workers"
-        return replace(recommendation, notes=(*recommendation.notes, note))
-    reference = recommendation.reference.candidate.builders[0]
-    with plan_references(recommendation) as references:
-        spec = spec.with_strategies(reference, *references.values(), baseline=reference)
-        outcome = run(spec, replace(options, out=None))
-        assert outcome.run_dir is not None
-        case_of = {case.strategy: case.id for case in expand(spec)}
-        return recommendation.measured(
-            {n: case_of[strategy] for n, strategy in references.items()},
-            case_of[reference],
-            load_run(outcome.run_dir).records,
-            outcome.run_dir,
-        )
-
-
-def _profiling_run(source: Experiment | Path, options: RunOptions) -> StoredRun:
-    """Run with the profiles of workloads, made now from an experiment."""
-    if isinstance(source, Path):
-        return load_run(source)
-    outcome = run(source, options)
-    assert outcome.run_dir is not None
-    return load_run(outcome.run_dir)
-
-
-def predict_measured(run_dir: Path) -> str:
-    """Predict the measured cases of a run that have no stored prediction, and store them beside its results.
-
-    Without any stored probe, nothing is predicted, and there is no reason to state: nobody asked for it.
-
-    Returns:
-        The reasons why cases could not be predicted; empty if there are none.
-    """
-    if not PROBES.is_dir():
-        return ""
-    try:
-        stored = load_run(run_dir)
-        predictions, reasons = measured_case_predictions(stored, _probe_file)
-        if predictions:
-            documents = [prediction.to_document() for prediction in predictions.values()]
-            own = dict(zip(predictions, stored_predictions(documents), strict=True))
-            write_predictions(run_dir, {**stored.predictions, **own})
-    except Exception as error:  # noqa: BLE001  a run's results are worth more than their predictions
-        return _reason(error)
-    return "; ".join(reasons)
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, HarnessError) else first_line(str(error), type(error).__name__)
-
-
-def predict_ended(run_dir: Path) -> str:
-    """Predict the measured cases of a run that has ended with all its repeats, see `predict_measured`.
-
-    Returns:
-        The reasons why cases could not be predicted; empty if there are none.
-    """
-    if not PROBES.is_dir():
-        return ""
-    try:
-        lock = lock_folder(run_dir)
-    except HarnessError as error:
-        return str(error)
-    try:
-        stored = load_run(run_dir)
-        spec = laid_over(stored.experiment, runs=False)
-        slots = {(case.id, repeat) for case in expand(spec) for repeat in range(spec.measure.repeats)}
-        if not slots <= _recorded(stored.records):
-            return (
-                "repeats are missing; run them by "
-                f"`stratbench run {run_dir / EXPERIMENT} --out {run_dir} --resume`"
-            )
-        return predict_measured(run_dir)
-    except Exception as error:  # noqa: BLE001  a report is worth more than its predictions
-        return _reason(error)
-    finally:
-        os.close(lock)
-
-
-def _recorded(records: Sequence[Record]) -> set[tuple[str, int]]:
-    """Case and number of each repeat that was not left to a resumed run."""
-    return {
-        (record.case, record.repeat)
-        for record in records
-        if record.error is None or record.error.type not in _LEFT
-    }
-
-
-def _probe_file(identity: Identity) -> Path:
-    return PROBES / f"{identity.name}.json"
-
-
-def _probe_for(identity: Identity, request: PredictRequest | RecommendRequest) -> tuple[Path, Probe]:
-    """Stored probe of a machine; measured now if there is none.
-
-    Raises:
-        UsageError: it is another machine's, or there is none.
-    """
-    path = request.probe or _probe_file(identity)
-    way_out = f"make one by `{probe_command(request.probing)}`"
-    if path.exists():
-        costs = read_probe(path, way_out)
-    elif request.probe is None and not isinstance(request.source, Path):
-        options = replace(request.options, out=None)
-        _, costs = probe(ProbeRequest(spec=request.probing, out=path, options=options))
-    else:
-        raise UsageError(
-            f"must be there for predictions on {identity.provider} workers, got no {path}; {way_out}",
-            field="probe",
-        )
-    others = identity.differences(costs.identity)
-    if others:
-        raise UsageError(
-            f"{path} must be of the machine that the run was made on, got {', '.join(others)}; {way_out} on "
-            "that machine",
-            field="probe",
-        )
-    return path, costs
 
 
 def verify(request: VerifyRequest) -> Verified:
@@ -635,7 +412,7 @@ def _carry_out(
     progress.stage("report", str(folder.path))
     try:
         slots_of_run = {(slot.case.id, slot.repeat) for slot in slots}
-        return _write_report(folder, is_complete=slots_of_run <= _recorded(folder.records))
+        return _write_report(folder, is_complete=slots_of_run <= recorded_in(folder.records))
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted; results are kept, write the report by `stratbench report {folder.path}`"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from harness.errors import UsageError
 from harness.experiment.cases import CONTROL
@@ -25,13 +24,9 @@ from harness.records.stored_run import StoredRun
 from strategies.errors import StrategyError
 
 
-def measured_case_predictions(
-    run: StoredRun, probe_file: Callable[[Identity], Path]
-) -> tuple[Mapping[str, Prediction], Sequence[str]]:
+def measured_case_predictions(run: StoredRun) -> tuple[Mapping[str, Prediction], Sequence[str]]:
     """Predict each measured case with exchanges that has no stored prediction.
 
-    Args:
-        probe_file: function that returns the path of a machine's stored probe.
     Returns:
         Case → prediction, without cases that cannot be predicted; and a reason for each kind of machine
         that has no profile or no probe.
@@ -45,7 +40,7 @@ def measured_case_predictions(
         cases = {r.case: r for r in records if is_predicted(r) and r.case not in run.predictions}
         if cases:
             try:
-                probe = _probe(run, machine, probe_file(machine))
+                probe = _probe(run, machine)
                 predictions |= _predict(replace(run, records=tuple(records)), cases, probe)
             except UsageError as error:
                 reasons.append(str(error))
@@ -76,14 +71,14 @@ def question_of(record: Record) -> Question:
     )
 
 
-def _probe(run: StoredRun, machine: Identity, path: Path) -> Probe:
+def _probe(run: StoredRun, machine: Identity) -> Probe:
     values = {"provider": machine.provider, "device": machine.device, "cores_per_worker": int(machine.cores)}
     overrides = {f"cluster.{key}": value for key, value in values.items()}
     way_out = f"make one by `{probe_command(laid_over(run.experiment, overrides=overrides, runs=False))}`"
-    if path.exists():
-        return read_probe(path, way_out)
+    if machine.probe_path.exists():
+        return read_probe(machine.probe_path, way_out)
     raise UsageError(
-        f"must be in {path.parent} for {machine.provider} workers with {machine.device} and "
+        f"must be in {machine.probe_path.parent} for {machine.provider} workers with {machine.device} and "
         f"cores_per_worker={machine.cores:g}, got none; {way_out}",
         field="probe",
     )

@@ -23,6 +23,7 @@ from harness.prediction.observations import (
     profiled_records,
     profiled_workloads,
 )
+from harness.records.predictions import PROBES
 from harness.records.record import Record
 from harness.records.stored_run import StoredRun
 from strategies.plan.exchanges.flow import Flow
@@ -55,6 +56,11 @@ class Identity:
     def name(self) -> str:
         """Short name, different for other facts."""
         return f"{self.provider}-{self.device}-{canonical_hash(TypeAdapter(Identity).dump_python(self))[:8]}"
+
+    @property
+    def probe_path(self) -> Path:
+        """Path of the stored probe of these machines, whether there is one or not."""
+        return PROBES / f"{self.name}.json"
 
     def differences(self, other: Identity) -> tuple[str, ...]:
         """Facts in which another identity differs, as text."""

@@ -95,6 +95,19 @@ def done_in(records: Iterable[Record]) -> frozenset[tuple[str, int]]:
     return frozenset((record.case, record.repeat) for record in records if record.status in _DONE)
 
 
+_LEFT = ("time-budget", "fail-fast")
+"""Types of errors of repeats that are left to a resumed run."""
+
+
+def recorded_in(records: Iterable[Record]) -> set[tuple[str, int]]:
+    """Case and number of each repeat that was not left to a resumed run."""
+    return {
+        (record.case, record.repeat)
+        for record in records
+        if record.error is None or record.error.type not in _LEFT
+    }
+
+
 class RunFolder:
     """A run folder locked by this process, for appending; a context manager.
 

@@ -126,9 +126,9 @@ def predict(
         notes=notes,
         with_timelines=page is not None,
     )
-    from harness import pipeline
+    from harness import foresight
 
-    predicted = pipeline.predict(request)
+    predicted = foresight.predict(request)
     document = {**predicted.to_document(), "page": None if page is None else str(page)}
     if page is not None:
         _write_page(predicted, page)

@@ -47,9 +47,9 @@ def probe(
         out=None if out is None else output_file(out, field="out"),
         options=run_options(context, worker_options, exposure=exposure),
     )
-    from harness import pipeline
+    from harness import foresight
 
-    path, costs = pipeline.probe(request)
+    path, costs = foresight.probe(request)
     document = {"path": str(path), **costs.to_document()}
     return Answer(document=document, show=partial(_show, path, costs))
 

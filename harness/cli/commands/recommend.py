@@ -185,9 +185,9 @@ def recommend(
         out=None if out is None else output_file(out, field="out"),
         options=run_options(context, worker_options, exposure=exposure),
     )
-    from harness import pipeline
+    from harness import foresight
 
-    recommendation = pipeline.recommend(request)
+    recommendation = foresight.recommend(request)
     recommendation = replace(recommendation, notes=(*notes, *recommendation.notes))
     document = {"path": str(recommendation.path), **recommendation.to_document()}
     return Answer(document=document, show=partial(_show, recommendation))

@@ -97,10 +97,10 @@ def _predict_missing(run_dirs: list[Path]) -> None:
         if (run_dir / RUN_FILE).is_file() and not (run_dir / PREDICTIONS).exists()
     ]
     if missing and PROBES.is_dir():
-        from harness import pipeline
+        from harness.run_predictions import predict_ended
 
         for run_dir in missing:
-            if unpredicted := pipeline.predict_ended(run_dir):
+            if unpredicted := predict_ended(run_dir):
                 output.warn(f"{run_dir}: no predictions: {unpredicted}")
 
 

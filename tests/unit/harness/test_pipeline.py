@@ -1,16 +1,12 @@
 """A budget that no case can keep to is refused; a run whose report cannot be written still has its table."""
 
 import errno
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from open_folders import made_record
 from synthetic_run import Case, write_run
-from test_predictions import PROBE, WORKLOAD
-from test_recommendation import aim, run_in
 
 from harness import pipeline
 from harness.cli.commands.run import planned_table
@@ -19,15 +15,10 @@ from harness.experiment.cases import expand
 from harness.experiment.load import resolve
 from harness.experiment.schedule import Slot
 from harness.pipeline import RunOutcome
-from harness.prediction.conditions import conditions
-from harness.prediction.observations import ProfiledWorkload
-from harness.prediction.plan_search import PlanSearch, search
-from harness.prediction.predictions import Question
-from harness.prediction.run_speed import RunSpeed
 from harness.records.outcome import Failure
 from harness.records.run_documents import read_environment, read_experiment, read_head
 from harness.records.run_folder import RunFolder, open_run
-from harness.requests import PredictRequest, RecommendRequest, RunOptions
+from harness.requests import RunOptions
 
 
 def planned(window_s: float, budget_s: float | None) -> int:
@@ -190,87 +181,3 @@ def test_a_report_that_cannot_be_written_costs_a_line_and_not_the_table(
         f"no report: {path} cannot be written: not now; make room and write it by `stratbench report {path}`"
     )
     assert outcome.notes[-1] == line
-
-
-@pytest.fixture
-def profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folder of a run with a profile, whose machine has a probe."""
-    monkeypatch.setattr(pipeline, "load_run", run_in)
-    monkeypatch.setattr(pipeline, "profiled_workloads", lambda _: (WORKLOAD,))
-    monkeypatch.setattr(pipeline, "identity_of", lambda _: PROBE.identity)
-    monkeypatch.setattr(pipeline, "_probe_for", lambda *_: (tmp_path / "probe.json", PROBE))
-    return tmp_path
-
-
-def test_predictions_have_the_speed_of_the_run(profiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workload = {"name": WORKLOAD.name, **WORKLOAD.params}
-    document = {"name": "x", "workloads": [workload], "strategies": ["none", "all-reduce"]}
-    spec = conditions(document, of_run=True)
-    probing = resolve({"name": "x", **STEPS})
-    request = PredictRequest(
-        source=profiled, spec=spec, changes=(), probe=None, probing=probing, options=RunOptions()
-    )
-    usual = pipeline.predict(request)
-    monkeypatch.setattr(pipeline, "speed_of", lambda *_: RunSpeed(slowdown=2.0, n_cases=3))
-    slow = pipeline.predict(request)
-    none, exchanging = (
-        after.step_s - before.step_s
-        for after, before in zip(slow.predictions, usual.predictions, strict=True)
-    )
-    assert (none, exchanging > 0) == (0.0, True)
-    assert (usual.notes, usual.to_document()["slowdown"]) == ((), 1.0)
-    assert slow.notes == (
-        f"costs of exchanges are 2.00 times the probe's, fitted to 3 measured cases of {profiled}",
-    )
-    assert (slow.probe, slow.to_document()["slowdown"]) == (PROBE, 2.0)
-
-
-@pytest.fixture(scope="module")
-def searched_once() -> Callable[..., PlanSearch]:
-    """Search that answers an equal question with the same plans."""
-    searches: dict[Question, PlanSearch] = {}
-
-    def search_once(workload: ProfiledWorkload, question: Question, *args: Any, **options: Any) -> PlanSearch:
-        if question not in searches:
-            searches[question] = search(workload, question, *args, **options)
-        return searches[question]
-
-    return search_once
-
-
-@pytest.mark.parametrize("signal", [Interrupted("its folder can be resumed"), KeyboardInterrupt()])
-def test_an_interrupted_recommendation_leaves_no_plan(
-    profiled: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    searched_once: Callable[..., PlanSearch],
-    signal: BaseException,
-) -> None:
-    files: list[list[str]] = []
-
-    def interrupted(*_: object) -> RunOutcome:
-        files.append(sorted(path.name for path in profiled.iterdir()))
-        raise signal
-
-    spec = resolve({"name": "x", **STEPS})
-    request = RecommendRequest(
-        source=profiled,
-        workload=None,
-        aim=aim(),
-        probe=None,
-        probing=spec,
-        measuring=spec,
-        experiment="x",
-        out=None,
-        options=RunOptions(),
-    )
-    monkeypatch.setattr(pipeline, "run", interrupted)
-    monkeypatch.setattr("harness.prediction.recommendation.search", searched_once)
-    with pytest.raises(Interrupted, match=r"^interrupted; no plan was written, repeat the command$"):
-        pipeline.recommend(request)
-    assert [name for names in files for name in names][:1] == ["plan-1.json"], "the best plan mixes builders"
-    assert list(profiled.iterdir()) == []
-    elsewhere = spec.model_copy(update={"cluster": spec.cluster.model_copy(update={"workers": (64,)})})
-    (*_, note) = pipeline.recommend(replace(request, measuring=elsewhere)).notes
-    assert note == "nothing was measured: the best plan is for 2 workers, fewer than --workers"
-    recommendation = pipeline.recommend(replace(request, measuring=None))
-    assert [path.name for path in profiled.iterdir()] == [recommendation.path.name]

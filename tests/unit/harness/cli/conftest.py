@@ -36,7 +36,8 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
         for name in _STRATEGIES
     ]
     fake = Pipeline()
-    for package, name, module in ((strategies, "registry", registry), (harness, "pipeline", fake)):
+    replaced = ((strategies, "registry", registry), (harness, "pipeline", fake), (harness, "foresight", fake))
+    for package, name, module in replaced:
         monkeypatch.setitem(sys.modules, f"{package.__name__}.{name}", module)
         monkeypatch.setattr(package, name, module, raising=False)
     return fake

@@ -4,24 +4,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from open_folders import made_record
 from planned_steps import BATCH, STEP, profile
 from synthetic_run import NONE, SINGLE, Case, write_run
 from test_predictions import PROBE
 
-from harness import pipeline
-from harness.experiment.cases import expand
 from harness.experiment.chosen_strategy import choose
-from harness.experiment.load import resolve
 from harness.prediction import measured_cases
 from harness.prediction.measured_cases import measured_case_predictions
 from harness.prediction.observations import profiled_workloads
 from harness.prediction.predictions import planned_for, simulated
-from harness.prediction.probe import Identity
+from harness.prediction.probe import identity_of
 from harness.prediction.profile import StoredProfile
 from harness.prediction.timelines import timelines
-from harness.records.run_documents import PREDICTIONS, PROFILE
-from harness.records.run_folder import open_run
+from harness.records.run_documents import PROFILE
 from harness.records.stored_run import StoredRun, load_run
 
 SHAPE = {"workload": "w", "batch_size": BATCH, "p50_s": 0.02, "cpu_s": 0.02}
@@ -57,15 +52,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> StoredRun:
     return with_profile(write_run(tmp_path_factory.mktemp("own") / "run", CASES, n_repeats=1))
 
 
-@pytest.fixture(scope="module")
-def probe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("probes") / "probe.json"
-    PROBE.write(path)
-    return path
+@pytest.fixture(autouse=True)
+def probes(run: StoredRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder of stored probes, with one of the run's machine."""
+    folder = tmp_path / "probes"
+    folder.mkdir()
+    monkeypatch.setattr("harness.prediction.probe.PROBES", folder)
+    PROBE.write(identity_of(run).probe_path)
+    return folder
 
 
-def test_each_case_with_exchanges_and_a_plan_is_predicted(run: StoredRun, probe_file: Path) -> None:
-    predictions, reasons = measured_case_predictions(run, lambda _: probe_file)
+def test_each_case_with_exchanges_and_a_plan_is_predicted(run: StoredRun) -> None:
+    predictions, reasons = measured_case_predictions(run)
     assert reasons == []
     strategies = {record.case: record.strategy for record in run.records}
     assert sorted(strategies[case] for case in predictions) == ["all-reduce", "ps"]
@@ -74,111 +72,30 @@ def test_each_case_with_exchanges_and_a_plan_is_predicted(run: StoredRun, probe_
         assert 0.02 < prediction.step_s < 0.2
 
 
-def test_what_is_stored_is_not_predicted_again(run: StoredRun, probe_file: Path) -> None:
-    first = next(iter(measured_case_predictions(run, lambda _: probe_file)[0]))
+def test_what_is_stored_is_not_predicted_again(run: StoredRun) -> None:
+    first = next(iter(measured_case_predictions(run)[0]))
     stored = replace(run, predictions={first: None})
-    assert first not in measured_case_predictions(stored, lambda _: probe_file)[0]
+    assert first not in measured_case_predictions(stored)[0]
 
 
-def test_a_machine_without_a_probe_leaves_the_predictions_of_others(
-    run: StoredRun, probe_file: Path, tmp_path: Path
-) -> None:
+def test_a_machine_without_a_probe_leaves_the_predictions_of_others(run: StoredRun, probes: Path) -> None:
     on_docker = []
     for record in run.records:
         assert record.method is not None
         method = replace(record.method, cores_per_worker=4)
         on_docker.append(replace(record, provider="docker", case=f"{record.case}-docker", method=method))
     both = replace(run, records=(*on_docker, *run.records))
-
-    def path(machine: Identity) -> Path:
-        return probe_file if machine.provider == "local" else tmp_path / "missing.json"
-
-    predictions, (reason,) = measured_case_predictions(both, path)
-    assert predictions == measured_case_predictions(run, path)[0]
+    predictions, (reason,) = measured_case_predictions(both)
+    assert predictions == measured_case_predictions(run)[0]
     assert reason == (
-        f"probe: must be in {tmp_path} for docker workers with cpu and cores_per_worker=4, got none; make "
+        f"probe: must be in {probes} for docker workers with cpu and cores_per_worker=4, got none; make "
         "one by `stratbench probe --set cluster.provider=docker --set cluster.cores_per_worker=4`"
     )
 
 
-@pytest.fixture(autouse=True)
-def probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folder of stored probes, which is there once a probe was made."""
-    folder = tmp_path / "probes"
-    folder.mkdir()
-    monkeypatch.setattr(pipeline, "PROBES", folder)
-    return folder
-
-
-def test_runs_are_not_predicted_before_the_first_probe(tmp_path: Path, probes: Path) -> None:
-    run = with_profile(write_run(tmp_path / "run", CASES, n_repeats=1))
-    probes.rmdir()
-    assert pipeline.predict_measured(run.path) == ""
-    assert pipeline.predict_ended(tmp_path / "no such run") == ""
-    assert not (run.path / PREDICTIONS).exists()
-
-
-def test_a_run_stores_its_predictions_once(
-    tmp_path: Path, probe_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = with_profile(write_run(tmp_path / "run", CASES, n_repeats=1))
-    assert "stratbench probe" in pipeline.predict_measured(run.path)
-    assert not (run.path / PREDICTIONS).exists()
-    monkeypatch.setattr(pipeline, "_probe_file", lambda _: probe_file)
-    assert pipeline.predict_measured(run.path) == ""
-    assert len(load_run(run.path).predictions) == 2
-    before = (run.path / PREDICTIONS).read_bytes()
-    doubled = {name: 2 * value for name, value in PROBE.costs.flat().items()}
-    replace(PROBE, costs=PROBE.costs.with_values(doubled)).write(probe_file)
-    assert pipeline.predict_measured(run.path) == ""
-    assert (run.path / PREDICTIONS).read_bytes() == before
-
-
-def test_a_run_without_a_profile_says_how_to_get_one(
-    tmp_path: Path, probe_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pipeline, "_probe_file", lambda _: probe_file)
-    path = write_run(tmp_path / "run", CASES, n_repeats=1)
-    assert "run it with the strategy none" in pipeline.predict_measured(path)
-
-
-def test_no_error_of_a_prediction_reaches_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError("in a bug")
-
-    monkeypatch.setattr(pipeline, "measured_case_predictions", broken)
-    assert pipeline.predict_measured(write_run(tmp_path / "run", CASES, n_repeats=1)) == "in a bug"
-
-
-def test_an_error_without_a_text_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise AssertionError
-
-    monkeypatch.setattr(pipeline, "measured_case_predictions", broken)
-    path = write_run(tmp_path / "run", CASES, n_repeats=1)
-    assert pipeline.predict_measured(path) == "AssertionError"
-
-
-def test_a_run_in_use_or_with_missing_repeats_is_not_predicted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pipeline, "predict_measured", lambda _: "predicted")
-    spec = resolve({"name": "x", "workloads": ["digits-mlp"], "strategies": ["none", "ps"]})
-    path = tmp_path / "run"
-    with open_run(path, experiment=spec.to_document(), environment={}) as folder:
-        assert "in use by another run" in pipeline.predict_ended(path)
-        slots = [(case.id, repeat) for case in expand(spec) for repeat in range(spec.measure.repeats)]
-        for slot in slots[1:]:
-            folder.append(made_record(*slot))
-    assert "repeats are missing; run them by `stratbench run" in pipeline.predict_ended(path)
-    with open_run(path, experiment=spec.to_document(), environment={}, resume=True) as folder:
-        folder.append(made_record(*slots[0]))
-    assert pipeline.predict_ended(path) == "predicted"
-
-
-def test_cases_of_the_run_have_timelines(run: StoredRun, probe_file: Path) -> None:
+def test_cases_of_the_run_have_timelines(run: StoredRun) -> None:
     workloads = profiled_workloads(run)
-    predictions = list(measured_case_predictions(run, lambda _: probe_file)[0].values())
+    predictions = list(measured_case_predictions(run)[0].values())
     steps = {t.strategy: t for t in timelines(run, workloads, predictions, PROBE)}
     assert set(steps) == {"all-reduce", "ps"}
     reduce = [p for p in predictions if p.strategy.name == "all-reduce"]
@@ -189,7 +106,7 @@ def test_cases_of_the_run_have_timelines(run: StoredRun, probe_file: Path) -> No
     assert {span.tasks for span in steps["all-reduce"].spans} == {"workers 0\N{EN DASH}1"}
 
 
-def test_workers_that_share_cores_have_timelines(run: StoredRun, probe_file: Path) -> None:
+def test_workers_that_share_cores_have_timelines(run: StoredRun) -> None:
     shared = replace(
         run,
         records=tuple(
@@ -197,14 +114,14 @@ def test_workers_that_share_cores_have_timelines(run: StoredRun, probe_file: Pat
         ),
     )
     workloads = profiled_workloads(shared)
-    predictions = list(measured_case_predictions(shared, lambda _: probe_file)[0].values())
+    predictions = list(measured_case_predictions(shared)[0].values())
     assert {p.question.n_shared for p in predictions} == {2}
     assert len(list(timelines(shared, workloads, predictions, PROBE))) == len(predictions)
 
 
-def test_a_timeline_is_as_long_as_the_simulated_step(run: StoredRun, probe_file: Path) -> None:
+def test_a_timeline_is_as_long_as_the_simulated_step(run: StoredRun) -> None:
     (workload,) = workloads = profiled_workloads(run)
-    predictions = list(measured_case_predictions(run, lambda _: probe_file)[0].values())
+    predictions = list(measured_case_predictions(run)[0].values())
     for step in timelines(run, workloads, predictions, PROBE):
         record = next(record for record in run.records if record.case == step.case)
         question = measured_cases.question_of(record)
