@@ -84,7 +84,7 @@ def _predicted_step(prediction: StoredPrediction) -> PredictedStep:
 
 
 def _step_over_predicted(usable: Sequence[Record], predicted: PredictedStep) -> Mean | None:
-    measured_s = (record.typical_step_s for record in usable)
+    measured_s = (record.median_step_s for record in usable)
     return mean_of([None if step_s is None else step_s / predicted.value for step_s in measured_s])
 
 

@@ -183,7 +183,8 @@ def read_steps(run: Run, record: Record, *, most: int = MAX_SHOWN_STEPS) -> Step
     places = np.linspace(0, len(slowest) - 1, most).round().astype(int) if is_thinned else slice(None)
     return StepSeries(
         repeat=record.repeat,
-        p50=record.step_s.p50 if record.step_s else None,
+        p50=record.median_step_s,
+        unit=record.timed_unit,
         seconds=tuple(slowest[places].tolist()),
         n_warmup=int(warmup[places].sum()),
         thinned_from=len(slowest) if is_thinned else None,

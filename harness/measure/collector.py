@@ -1,5 +1,6 @@
 """Collector of a case: warm-up, windows, bytes, traces, and pairs of windows with and without instruments."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,7 +23,7 @@ from harness.measure.windows import (
     steps_of_workers,
 )
 from harness.provision.protocols import ProcessSet
-from harness.records.conditions import GpuFacts
+from harness.records.conditions import GpuFacts, TimedUnit
 from harness.records.costs import InputWait, ObserverEffect
 from harness.records.outcome import Stability, StepSeconds
 from harness.records.steps_file import Steps
@@ -77,6 +78,7 @@ class Collector:
         batch_size: examples in the global batch.
         period: steps after which the kinds of steps repeat; windows are whole periods.
         averaging_period: steps from one averaging of variables, which is slow, to the next.
+        timed_unit: steps that are timed as one.
         isolated: True if no other program uses the workers' network; else interfaces are not read.
         settles: True if updates go on after a step; they must end before other cases get the cores.
 
@@ -91,6 +93,7 @@ class Collector:
         batch_size: int,
         period: int = 1,
         averaging_period: int = 1,
+        timed_unit: TimedUnit = "step",
         isolated: bool = False,
         settles: bool = False,
         timeouts: Timeouts = USUAL,
@@ -99,6 +102,7 @@ class Collector:
         self._batch_size = batch_size
         self._period = period
         self._averaging_period = averaging_period
+        self._unit = None if timed_unit == "window" else period
         self._isolated = isolated
         self._settles = settles
         self._timeouts = timeouts
@@ -123,6 +127,10 @@ class Collector:
             self._settled = self._settle_times()
         elif warmup:
             self._first_steps(warmup)
+        # A period ends with the step that waits for what workers lost in the steps before it.
+        n_left = (1 - self._n_done) % self._averaging_period
+        if n_left:
+            self._steps(n_left)
         self._n_warmup = self._n_done
         self._wait_for_updates()
         self._before = self._counters()
@@ -133,8 +141,7 @@ class Collector:
         Args:
             n_lead: uncounted steps before them, in which workers meet and caches fill.
         Returns:
-            Median of the counted steps on their slowest worker, in seconds; median of the periods' means if
-                steps differ.
+            Median of the counted steps on their slowest worker, in seconds; see `Window.counted_s`.
         Raises:
             CaseError: see `ProcessSet.call`.
         """
@@ -161,10 +168,14 @@ class Collector:
         sent = self._interface_bytes
         _, _, losses, weights = everything(self._windows)
         global_loss = np.einsum("wsl,wl->s", losses, weights)[self._n_warmup :]
-        kept_s = np.concatenate([window.slowest_s[window.n_lead :] for window in counted])
+        step_s = step_seconds(
+            np.concatenate([window.counted_s(self._unit) for window in counted]),
+            n_steps=sum(window.n_counted for window in counted),
+        )
+        assert step_s.mean is not None
         return Measurement(
-            examples_per_s=self._batch_size * len(kept_s) / sum(window.wall_s for window in counted),
-            step_s=step_seconds(kept_s),
+            examples_per_s=self._batch_size * step_s.n / sum(window.wall_s for window in counted),
+            step_s=step_s,
             warmup_steps=self._n_warmup,
             n_steps=n_steps,
             settled=self._settled,
@@ -180,14 +191,20 @@ class Collector:
             consumption=consumption(
                 [window.use for window in counted], sum(window.n_steps for window in counted)
             ),
-            input_s=input_wait(counted),
+            input_s=input_wait(counted, step_s.mean),
             gpus=tuple(dict.fromkeys(kind for reading in last for kind in reading.gpus or ())) or None,
             lock=last[0].lock,
         )
 
     @property
     def median_s(self) -> float | None:
-        return float(np.median(self._latest_s(CHUNK_STEPS))) if self._windows else None
+        """Median of the latest steps, or of periods' mean steps, in seconds; None before the first one."""
+        if not self._windows:
+            return None
+        latest_s = self._latest_s(math.ceil(CHUNK_STEPS / self._period) * self._period)
+        n_whole = len(latest_s) // self._period * self._period
+        means_s = latest_s[len(latest_s) - n_whole :].reshape(-1, self._period).mean(axis=1)
+        return float(np.median(means_s if n_whole else latest_s))
 
     def _latest_s(self, n_steps: int) -> Floats:
         latest: list[Floats] = []
@@ -198,9 +215,7 @@ class Collector:
         return np.concatenate([np.empty(0), *latest])[-n_steps:]
 
     def _median_s(self, window: Window) -> float:
-        """Median of a window's counted steps, in seconds; of whole periods' means if steps differ."""
-        counted_s = window.slowest_s[window.n_lead :]
-        return float(np.median(counted_s.reshape(-1, self._period).mean(axis=1)))
+        return float(np.median(window.counted_s(self._unit)))
 
     def _steps(self, n_steps: int, *, number: int = -1, n_lead: int = 0) -> None:
         averaging = self._averaging_period

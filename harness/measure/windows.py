@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.measure.machine_use import CoreUse
+from harness.records.conditions import TimedUnit
 from harness.records.costs import INPUT_BOUND_SHARE, InputWait
 from harness.records.outcome import StepSeconds
 from harness.records.steps_file import Steps
 from harness.worker.jobs.training import TimedSteps
+from strategies.plan.execution import Execution
 
 LEAD_STEPS = 2
 """Uncounted steps at the start of a window, because another case has filled the caches."""
@@ -26,6 +28,13 @@ def lead_steps(period: int) -> int:
         period: steps after which the kinds of steps repeat.
     """
     return math.ceil(LEAD_STEPS / period) * period
+
+
+def timed_unit(execution: Execution) -> TimedUnit:
+    """Steps that are timed as one, by their mean on the slowest worker, see `Window.counted_s`."""
+    if not execution.waits_for_all:
+        return "window"
+    return "step" if execution.cycle == 1 else "period"
 
 
 def window_steps(step_s: float, *, window_s: float, least: int, period: int = 1) -> int:
@@ -110,14 +119,15 @@ def is_settled(step_s: Seconds) -> bool:
     return len(step_s) >= CHUNK_STEPS and transient_steps(step_s) < len(step_s) // 2
 
 
-def step_seconds(step_s: Seconds) -> StepSeconds:
+def step_seconds(step_s: Seconds, *, n_steps: int) -> StepSeconds:
     """Distribution of steps' times.
 
     Args:
-        step_s: [n_steps], seconds of each step on its slowest worker.
+        step_s: [n_units], mean step of each timed unit in seconds, see `Window.counted_s`.
+        n_steps: steps of all units.
     """
     p50, p90, p99 = (float(value) for value in np.percentile(step_s, (50, 90, 99)))
-    return StepSeconds(n=len(step_s), mean=float(np.mean(step_s)), p50=p50, p90=p90, p99=p99)
+    return StepSeconds(n=n_steps, mean=float(np.mean(step_s)), p50=p50, p90=p90, p99=p99)
 
 
 Floats = npt.NDArray[np.float64]
@@ -139,9 +149,30 @@ class Window:
     @property
     def slowest_s(self) -> Floats:
         """Time of each step on its slowest worker; [n_steps]."""
-        each_s = np.stack([row.times.end_s - row.times.start_s for row in self.rows])
-        longest_s: Floats = np.max(each_s, axis=0)
+        longest_s: Floats = np.max(self._each_s(), axis=0)
         return longest_s
+
+    @property
+    def n_counted(self) -> int:
+        return self.n_steps - self.n_lead
+
+    def counted_s(self, unit: int | None) -> Floats:
+        """Mean counted step of each timed unit on its slowest worker; [n_units].
+
+        Where workers wait for each other in some steps only, or never, single steps would count too much:
+        the time that one worker lost in a step, and the time that others waited for it in a later one.
+
+        Args:
+            unit: steps of a unit; None: all counted steps are one.
+        """
+        each_s = self._each_s()[:, self.n_lead :]
+        units_s = each_s.reshape(len(each_s), -1, unit or self.n_counted)
+        longest_s: Floats = units_s.mean(axis=2).max(axis=0)
+        return longest_s
+
+    def _each_s(self) -> Floats:
+        """Time of each step on each worker; [n_workers, n_steps]."""
+        return np.stack([row.times.end_s - row.times.start_s for row in self.rows])
 
     @property
     def input_s(self) -> Floats | None:
@@ -210,13 +241,14 @@ def _padded(values: Floats, length: int) -> Floats:
     return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)])
 
 
-def input_wait(windows: Sequence[Window]) -> InputWait | None:
+def input_wait(windows: Sequence[Window], step_s: float) -> InputWait | None:
     """Waiting time of steps for batches of a pipeline; None if batches were staged.
 
     A step of several workers waits for the last batch among them.
 
     Args:
         windows: counted windows, at least one.
+        step_s: mean of their steps.
     """
     waits = [window.input_s for window in windows]
     known = [
@@ -227,11 +259,10 @@ def input_wait(windows: Sequence[Window]) -> InputWait | None:
     if len(known) < len(windows):
         return None
     each_s = np.concatenate(known, axis=1)
-    longest_s = each_s.max(axis=0)
-    steps_s = sum(float(window.slowest_s[window.n_lead :].sum()) for window in windows)
-    share = float(longest_s.sum()) / steps_s
+    mean_s = float(each_s.max(axis=0).mean())
+    share = mean_s / step_s
     return InputWait(
-        mean=float(longest_s.mean()),
+        mean=mean_s,
         share=share,
         mean_of_workers=tuple(map(float, each_s.mean(axis=1))),
         bound=share >= INPUT_BOUND_SHARE,

@@ -50,7 +50,6 @@ class ProfiledWorkload:
         profiles: examples of a worker → profile, scaled to untraced steps.
         idle_s: examples of a worker → time in which workers without exchanges wait in a step.
         spread_s: examples of a worker → standard deviation of the duration of a step without exchanges.
-        tail_s: examples of a worker → mean of these durations, less their median.
         n_measured: examples of a worker → workers of the profiled steps.
     """
 
@@ -62,7 +61,6 @@ class ProfiledWorkload:
     profiles: Mapping[int, StepProfile] = field(default_factory=dict)
     idle_s: Mapping[int, float] = field(default_factory=dict)
     spread_s: Mapping[int, float] = field(default_factory=dict)
-    tail_s: Mapping[int, float] = field(default_factory=dict)
     n_measured: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -112,8 +110,9 @@ class ProfiledWorkload:
 
         It is that of steps without exchanges, which last until the slowest worker has ended. Of more workers
         than were profiled, the slowest takes longer: the median of the largest of n normal values is
-        Φ⁻¹(0.5^(1/n)) standard deviations above theirs. With an exchange every p steps, it is that of sums
-        of p steps, ÷ p; and as the time of such steps is their mean, not their median, long steps count.
+        Φ⁻¹(0.5^(1/n)) standard deviations above theirs. With an exchange every p steps, the mean of p steps
+        varies less by √p. The wait of steps without exchanges stays: that mean has the long steps which a
+        median leaves out.
         """
         examples = max(planned.profiles)
         idle_s = self.idle_of(examples)
@@ -122,8 +121,7 @@ class ProfiledWorkload:
         near = _nearest(self.spread_s, examples)
         more = slowest(len(planned.plan.replicas_per_task)) - slowest(self.n_measured[near])
         period = min(flow.period for flow in planned.flows)
-        tail_s = self.tail_s[near] if planned.period > 1 else 0.0
-        return idle_s + tail_s + max(0.0, more) * self.spread_s[near] / math.sqrt(period)
+        return idle_s + max(0.0, more) * self.spread_s[near] / math.sqrt(period)
 
 
 def _nearest(known: Iterable[int], examples: int) -> int:
@@ -152,7 +150,7 @@ def is_usable(record: Record) -> bool:
         and not (is_wrong and record.strategy_class != "control")
         and not has_faults
         and record.batch_size is not None
-        and bool(record.typical_step_s)
+        and bool(record.median_step_s)
     )
 
 
@@ -200,17 +198,15 @@ def _combined(profiles: Sequence[tuple[Record, StoredProfile]]) -> ProfiledWorkl
     scaled: defaultdict[int, list[StepProfile]] = defaultdict(list)
     idle_s: defaultdict[int, list[float]] = defaultdict(list)
     spread_s: defaultdict[int, list[float]] = defaultdict(list)
-    tail_s: defaultdict[int, list[float]] = defaultdict(list)
     for record, stored in profiles:
         examples = stored.profile.examples
         if record.workers == most_workers[examples]:
-            step_s = _step_s(record)
+            step_s = record.median_step_s or 0.0
             busy_s = _busy_s(record, step_s)
             scaled[examples].append(stored.profile.scaled_to(busy_s))
             n_turns = turns(record.workers, n_shared_of(record))
             idle_s[examples].append(max(0.0, step_s - busy_s * n_turns))
             spread_s[examples].append(_spread_s(record))
-            tail_s[examples].append(_tail_s(record))
     largest, stored = max(profiles, key=lambda pair: _requested_batch(pair[0]))
     return ProfiledWorkload(
         name=largest.workload,
@@ -221,7 +217,6 @@ def _combined(profiles: Sequence[tuple[Record, StoredProfile]]) -> ProfiledWorkl
         profiles={examples: typical_profile(repeats) for examples, repeats in scaled.items()},
         idle_s={examples: statistics.fmean(repeats) for examples, repeats in idle_s.items()},
         spread_s={examples: statistics.fmean(repeats) for examples, repeats in spread_s.items()},
-        tail_s={examples: statistics.fmean(repeats) for examples, repeats in tail_s.items()},
         n_measured=most_workers,
     )
 
@@ -250,7 +245,7 @@ def observations(run: StoredRun, workloads: Sequence[ProfiledWorkload]) -> Itera
         if record.device == "cpu" and shares_cores(record) and n_shared_of(record) is None:
             continue  # its duration includes an unknown wait for cores
         rate = None if record.link is None else record.link.measured_mbit
-        step_s = _step_s(record)
+        step_s = record.median_step_s or 0.0
         yield Observation(
             family=family(planned.flows),
             planned=planned,
@@ -370,10 +365,6 @@ def _chosen(record: Record) -> Chosen | None:
     return chosen if chosen.strategy.runner == "graph" else None
 
 
-def _step_s(record: Record) -> float:
-    return record.typical_step_s or 0.0
-
-
 def turns(n_workers: int, n_shared: int | None) -> int:
     """Most workers that share a set of cores.
 
@@ -389,14 +380,6 @@ def _spread_s(record: Record) -> float:
     if steps is None or steps.p50 is None or steps.p90 is None:
         return 0.0
     return max(0.0, steps.p90 - steps.p50) / NormalDist().inv_cdf(0.9)
-
-
-def _tail_s(record: Record) -> float:
-    """Mean duration of a step, less its median."""
-    steps = record.step_s
-    if steps is None or steps.mean is None or steps.p50 is None:
-        return 0.0
-    return max(0.0, steps.mean - steps.p50)
 
 
 def _busy_s(record: Record, step_s: float) -> float:

@@ -498,7 +498,7 @@ def _with_measurement(plan: RankedPlan, records: Sequence[Record], reference: Se
     ratios = paired_ratios(usable, _usable(reference))
     if not ratios.logs:
         return plan
-    step_s = repeated_mean([math.log(record.typical_step_s or math.inf) for record in usable])
+    step_s = repeated_mean([math.log(record.median_step_s or math.inf) for record in usable])
     measured = Measured(
         step_s=math.exp(step_s.value),
         interval_s=_interval(step_s),

@@ -177,8 +177,7 @@ def _problem(record: Record) -> str | None:
 def _windows(record: Record) -> tuple[float, ...]:
     if record.rounds is not None:
         return record.rounds.step_s
-    whole_s = record.step_s.p50 if record.step_s else None
-    return () if whole_s is None else (whole_s,)
+    return () if record.median_step_s is None else (record.median_step_s,)
 
 
 def _of(mean: Callable[[Sequence[float]], float], values: Sequence[float | None]) -> float | None:

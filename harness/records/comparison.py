@@ -26,6 +26,7 @@ _LATER = (
     "scenario",
     "faults",
     "replicas_on_gpus",
+    "timed_unit",
 )
 """Fields of a method that enter the key only if they differ from the default for older records."""
 _SETTINGS = ("governor", "turbo", "hyper_threads", "gpus")

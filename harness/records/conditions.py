@@ -11,6 +11,9 @@ Placement: TypeAlias = Literal["device", "host", "mixed"]
 """Memory of the staged batches of replicas on GPUs: the GPUs', the host's, or some parts in each."""
 
 
+TimedUnit: TypeAlias = Literal["step", "period", "window"]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Method:
     """Method of a measurement; only records of equal methods can be compared.
@@ -32,6 +35,8 @@ class Method:
             `merged (linear)`; None without such gradients or without a plan.
         faults: faults injected into workers, such as `worker 2: sign-flip scale=10`.
         scenario: name of these faults in the experiment.
+        timed_unit: steps that are timed as one, by their mean: single ones; whole periods, if only some steps
+            have an exchange; or whole windows, if workers do not wait for each other in every step.
     """
 
     seed: int
@@ -55,6 +60,7 @@ class Method:
     scenario: str = ""
     faults: tuple[str, ...] = ()
     replicas_on_gpus: tuple[int, ...] = ()
+    timed_unit: TimedUnit = "step"
 
 
 def sharing_text(replicas_on_gpus: Sequence[int]) -> str:

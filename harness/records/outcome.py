@@ -21,7 +21,10 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepSeconds:
-    """Distribution of step times in all timed windows; `n` steps, the rest in seconds."""
+    """Distribution of step times in all timed windows; `n` steps, the rest in seconds.
+
+    It is that of the mean steps of whole periods or windows, if these are the method's timed unit.
+    """
 
     n: int
     mean: float | None = None
@@ -90,7 +93,7 @@ class Rounds:
         block: number of the block; windows of equal number in its records are one round.
         n_steps: counted steps of each window. n_lead: uncounted steps before them. n_made: all steps after
             the warm-up.
-        step_s: median step of each window.
+        step_s: median step of each window, see `StepSeconds`.
         baseline: case of the baseline. baseline_step_s: its medians in the same rounds, as far as it took
             part; its own record may have others.
         first_worker: number of the cluster's worker that ran the case's first worker.

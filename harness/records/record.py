@@ -6,14 +6,14 @@ import dataclasses
 import json
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from harness.canonical import JsonValue, field_names, json_value
 from harness.errors import NON_FINITE_GRADIENTS, NON_FINITE_LOSS, StoreError
 from harness.records.checksums import require_checksum, with_checksum, without_checksum
-from harness.records.conditions import Machine, Method, ModelSize, Provenance
+from harness.records.conditions import Machine, Method, ModelSize, Provenance, TimedUnit
 from harness.records.costs import (
     Energy,
     GpuUse,
@@ -182,18 +182,18 @@ class Record:
 
         `examples_per_s` is the mean rate of all windows, stalls included.
         """
-        median_s = self.step_s.p50 if self.step_s else None
+        median_s = self.median_step_s
         if not median_s or not self.batch_size or median_s < 0 or self.batch_size < 0:
             return None
         return self.batch_size / median_s
 
     @property
-    def typical_step_s(self) -> float | None:
-        """Time of a step: the median, or the mean if steps of one period differ."""
-        if self.step_s is None:
-            return None
-        is_mean = (self.period or 1) > 1 or self.step_s.p50 is None
-        return self.step_s.mean if is_mean else self.step_s.p50
+    def median_step_s(self) -> float | None:
+        return self.step_s.p50 if self.step_s else None
+
+    @property
+    def timed_unit(self) -> TimedUnit:
+        return "step" if self.method is None else self.method.timed_unit
 
     @property
     def cost_per_million_examples(self) -> float | None:
@@ -262,6 +262,10 @@ def from_json(line: str | bytes, *, without: Collection[str] = ()) -> Record:
         rule = first["msg"].replace("Input should be", "must be")
         raise StoreError(f"{rule}, got {first['input']!r:.80}", field=path) from None
     _require_usable(record)
+    if (record.period or 1) > 1 and record.step_s is not None and record.timed_unit == "step":
+        # An older version took percentiles of single steps, most of them without the exchange.
+        steps = replace(record.step_s, p50=record.step_s.mean, p90=None, p99=None)
+        return replace(record, step_s=steps)
     return record
 
 

@@ -13,7 +13,7 @@ from harness.measure.link import measured_links
 from harness.measure.live import WindowProgress
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.measure.traced_step import Traced, traced
-from harness.measure.windows import lead_steps, window_steps
+from harness.measure.windows import lead_steps, timed_unit, window_steps
 from harness.prediction.profile import StepProfile
 from harness.provision.protocols import Cluster, ProcessSet
 from harness.records.costs import MeasuredLink, ObserverEffect
@@ -129,6 +129,7 @@ class OpenCase:
             batch_size=prepared.plan.batch_size,
             period=self._cycle,
             averaging_period=self._period,
+            timed_unit=timed_unit(prepared.plan.execution),
             isolated=not self._cluster.facts().exposed,
             settles=prepared.plan.strategy_class == "statistical",
             timeouts=self._limits,

@@ -213,10 +213,10 @@ def _outcome(record: Record) -> str:
     if record.error is not None:
         return f"{record.status}: {shortened(record.error.message)}"
     rate = record.median_examples_per_s
-    if rate is None or record.step_s is None or record.step_s.p50 is None:
+    if rate is None or record.median_step_s is None:
         return record.status
     # The same figures as in the tables that follow.
-    text = f"{_digits(rate)} examples/s, median step {_digits(record.step_s.p50 * 1e3)} ms"
+    text = f"{_digits(rate)} examples/s, median step {_digits(record.median_step_s * 1e3)} ms"
     if record.equivalence is not None and record.equivalence.checked_in_repeat == record.repeat:
         text += f", {_word(record)}"
         if record.control:

@@ -16,6 +16,7 @@ from harness.experiment.schedule import Slot
 from harness.host_facts import clock_hz, lock_hash, machine, provenance, repository_of
 from harness.measure.collector import Measurement, tcp_fields
 from harness.measure.link import link_of_record
+from harness.measure.windows import timed_unit
 from harness.provision.accelerators import replicas_on_gpus
 from harness.provision.protocols import ClusterFacts
 from harness.records.comparison import comparison_key, differences_s
@@ -209,26 +210,20 @@ class RunRecorder:
         )
 
     def _remember_control(self, record: Record) -> None:
-        if (
-            record.strategy == CONTROL
-            and not record.is_twin
-            and record.step_s is not None
-            and record.step_s.p50 is not None
-        ):
+        if record.strategy == CONTROL and not record.is_twin and record.median_step_s is not None:
             self._controls[_alike(record)] = record
 
     def _exposed_s(self, record: Record) -> float | None:
         control = self._controls.get(_alike(record))
-        if record.control or record.workers * record.replicas == 1 or control is None:
+        has_faults = record.method is not None and bool(record.method.faults)
+        if record.control or has_faults or record.workers * record.replicas == 1 or control is None:
             return None
         # Different rounds if the two were not measured together.
         in_rounds_s = differences_s(record, control)
         if in_rounds_s:
             return statistics.median(in_rounds_s)
-        own, other = record.step_s, control.step_s
-        if own is None or own.p50 is None or other is None or other.p50 is None:
-            return None
-        return own.p50 - other.p50
+        own_s, other_s = record.median_step_s, control.median_step_s
+        return None if own_s is None or other_s is None else own_s - other_s
 
 
 def _with_run(record: Record, slot: Slot, capture: Capture, run: CaseRun) -> Record:
@@ -289,7 +284,11 @@ def _with_plan(record: Record, capture: Capture, plan: Plan) -> Record:
     assert record.method is not None
     return replace(
         record,
-        method=replace(record.method, sparse_duplicates=plan.sparse_duplicates),
+        method=replace(
+            record.method,
+            sparse_duplicates=plan.sparse_duplicates,
+            timed_unit=timed_unit(plan.execution),
+        ),
         batch_size=plan.batch_size,
         payload_bytes_per_step=float(plan.payload_bytes_per_step),
         payload_is_bound=payload_is_bound(plan),
@@ -312,9 +311,9 @@ def _implausibility(
         reason = implausible_bytes(plan, record.tcp_bytes_per_step)
         if reason is not None:
             return reason
-    if record.step_s.p50 is not None and case.shape.hardware == "cpu":
+    if record.median_step_s is not None and case.shape.hardware == "cpu":
         reason = implausible_speed(
-            p50_s=record.step_s.p50,
+            p50_s=record.median_step_s,
             batch_size=plan.batch_size,
             flops_per_example=capture.facts.flops_per_example,
             n_workers=case.shape.workers,

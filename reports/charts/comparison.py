@@ -33,6 +33,7 @@ from reports.quantities import (
     spread_of,
     times,
 )
+from reports.rows.parts import StepSeries
 from reports.rows.report import Comparison, LossCurve
 from reports.rows.row import Row, TimeSplit
 from reports.statistics import Estimate, Mean
@@ -189,9 +190,9 @@ def step_times(comparison: Comparison) -> StripChart | None:
                     StripRepeat(
                         seconds=steps.seconds,
                         n_warmup=steps.n_warmup,
-                        median=steps.p50,
-                        text=f"repeat {steps.repeat}: median {seconds(steps.p50)}",
-                        tip=f"{row.strategy}, repeat {steps.repeat}: median {seconds(steps.p50)}, "
+                        median=steps.p50 if steps.unit == "step" else None,
+                        text=f"repeat {steps.repeat}: {_median(steps)}",
+                        tip=f"{row.strategy}, repeat {steps.repeat}: {_median(steps)}, "
                         f"{steps.n_warmup} warm-up steps",
                     )
                     for steps in row.steps
@@ -201,6 +202,11 @@ def step_times(comparison: Comparison) -> StripChart | None:
             for row in rows
         ),
     )
+
+
+def _median(steps: StepSeries) -> str:
+    unit = "" if steps.unit == "step" else f" per step of whole {steps.unit}s"
+    return f"median {seconds(steps.p50)}{unit}"
 
 
 def step_note(comparison: Comparison) -> str:
@@ -261,11 +267,11 @@ def predicted_steps(comparison: Comparison) -> BarChart | None:
 
 
 def _step_bars(row: Row) -> Iterator[Bar]:
-    predicted, measured = row.predicted_step_s, row.typical_step_s
+    predicted, measured = row.predicted_step_s, row.p50_s
     assert predicted is not None
     assert measured is not None
     assert row.prediction_error is not None
-    evidence = (limits(predicted.interval, unit="seconds"), spread_of(measured, unit="seconds"))
+    evidence = (limits(predicted.interval, unit="seconds"), interval_of(measured, unit="seconds"))
     error = f", error {percent(row.prediction_error, signed=True)}"
     for kind, value, tip, after in zip(
         ("predicted", "measured"), (predicted.value, measured.value), evidence, (error, ""), strict=True

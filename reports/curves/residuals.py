@@ -51,9 +51,9 @@ def errors_of(rows: Sequence[Row], strategy: str = "") -> PredictionErrors:
 def rank_agreement(comparison: Comparison) -> float | None:
     """Kendall's τ between the predicted and the measured order; None with fewer than two predictions."""
     steps = [
-        (row.predicted_step_s.value, row.typical_step_s.value)
+        (row.predicted_step_s.value, row.p50_s.value)
         for row in predicted_rows(comparison)
-        if row.predicted_step_s is not None and row.typical_step_s is not None
+        if row.predicted_step_s is not None and row.p50_s is not None
     ]
     signs = [np.sign((a[0] - b[0]) * (a[1] - b[1])) for a, b in combinations(steps, 2)]
     return float(np.mean(signs)) if signs else None

@@ -15,7 +15,7 @@ from reports.rows.figure import Figure, at
 from reports.rows.report import Comparison, Report
 from reports.rows.row import Row, all_figures
 
-SCHEMA = 3
+SCHEMA = 4
 _FORMULA_STARTS = tuple("=+-@|%")
 _CONTROL_STARTS = tuple("\t\r\n")
 
@@ -37,7 +37,7 @@ _ORDER = """
     tcp_bytes_per_step_greatest tcp_bytes_per_step_n payload_is_bound step_over_predicted warmup_steps
     transform_s peak_rss_bytes variable_bytes noise_floor metric_step rule reshards_per_run
     reshard_sent_bytes shape gpu_peak_bytes tf32 host_bound traced_copy_s traced_host_s replicas_on_gpus
-    gpu_w usual_name predicted_step_s_low predicted_step_s_high typical_step_s
+    gpu_w usual_name predicted_step_s_low predicted_step_s_high
 """
 """Columns in the order in which readers by place know them, each before the limits of its interval."""
 

@@ -87,9 +87,9 @@ def _comparison(comparison: Comparison, *, with_table: bool, with_notes: bool) -
 def _ranking(comparison: Comparison, rows: Sequence[Row]) -> Iterator[str]:
     """Table of rows; predictions that it has no room for are in a line below it."""
     steps = [
-        f"{row.strategy} {seconds(row.predicted_step_s.value)}, measured {seconds(row.typical_step_s.value)}"
+        f"{row.strategy} {seconds(row.predicted_step_s.value)}, measured {seconds(row.p50_s.value)}"
         for row in predicted_rows(comparison)
-        if row.predicted_step_s is not None and row.typical_step_s is not None
+        if row.predicted_step_s is not None and row.p50_s is not None
     ]
     lines = _figures_table(comparison, rows, _FIGURES)
     fits = len(lines[0]) <= _COLUMNS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from harness.records.conditions import TimedUnit
 from reports.statistics import Interval, Mean
 
 RowStatus = Literal["ok", "failed", "skipped", "implausible"]
@@ -148,12 +149,14 @@ class StepSeries:
     """Step times of one repeat, of the slowest worker of each step, without steps that lead into windows.
 
     Attributes:
+        unit: steps that are timed as one, by their mean. p50: median over these units.
         n_warmup: first steps, which no figure uses.
         thinned_from: number of steps before thinning for display; None if all are here.
     """
 
     repeat: int
     p50: float | None
+    unit: TimedUnit
     seconds: tuple[float, ...]
     n_warmup: int
     thinned_from: int | None

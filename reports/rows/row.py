@@ -247,8 +247,7 @@ class Row:
         input_s, input_share: time that a step waits for its batch, and its share of the step.
         input_bound, host_bound: true if waiting for input or for the host hides differences of strategies.
         predicted_step_s: simulated duration of a step; None if the case was not predicted.
-        typical_step_s: measured duration to compare it with, over all steps of a period.
-        step_over_predicted: `typical_step_s` ÷ `predicted_step_s`.
+        step_over_predicted: median step of each repeat ÷ `predicted_step_s`.
         package_j, gpu_j: energy of CPU sockets and of GPUs.
         gpu_busy: share of time with running kernels.
         gpu_peak_bytes, gpu_own_bytes: peak of TensorFlow's allocator on one GPU, and most memory that a
@@ -463,16 +462,13 @@ class Row:
         Column("costs", "power of GPUs, W", if_any=True),
     )
     usual_name: str | None = fact("usual_name")
-    typical_step_s: Mean | None = mean(
-        "typical_step_s", "typical_step_s", Column("predictions", "measured", 2), unit="seconds"
-    )
 
     @property
     def prediction_error(self) -> float | None:
         """Predicted ÷ measured duration of a step, minus 1."""
-        if self.predicted_step_s is None or self.typical_step_s is None:
+        if self.predicted_step_s is None or self.p50_s is None:
             return None
-        return self.predicted_step_s.value / self.typical_step_s.value - 1.0
+        return self.predicted_step_s.value / self.p50_s.value - 1.0
 
 
 PARTS: Mapping[str, type] = {"time_split": TimeSplit, "resharding": LoopResharding, "rule": RuleUse}

@@ -145,7 +145,8 @@ def prediction_table(comparison: Comparison) -> Table | None:
         comparison,
         "predictions",
         "Duration of a step, predicted from the profile of the control and the probe of this machine, with "
-        "its 95 % interval; measured: mean and range over repeats; error: predicted ÷ measured − 1",
+        "its 95 % interval; measured: median step with its interval; error: predicted ÷ measured − 1",
+        _column("measured", 2, lambda row: estimate_cell(row.p50_s, "seconds")),
         _column("error", 3, _prediction_error_cell),
         _words("limited by", 4, _limit_cell),
         rows=rows,

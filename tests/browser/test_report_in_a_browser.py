@@ -68,7 +68,7 @@ def test_names_stay_text_and_nothing_is_fetched(page: Page) -> None:
     assert page.title() == "stratbench: synthetic"
     assert SCRIPT in page.inner_text("body")
     assert page.locator("img").count() == 0
-    assert json.loads(page.locator("#stratbench-data").text_content() or "")["schema"] == 3
+    assert json.loads(page.locator("#stratbench-data").text_content() or "")["schema"] == 4
 
 
 def test_a_quickstart_s_page_is_short_and_small_and_draws_charts_once_opened(

@@ -72,9 +72,9 @@ def measured_steps(settings: list[str], cwd: Path) -> dict[tuple[object, ...], d
     steps: dict[tuple[object, ...], dict[str, Step]] = {}
     for comparison in report["comparisons"]:
         for row in comparison["rows"]:
-            if row["predicted_step_s"] is not None and row["typical_step_s"] is not None:
+            if row["predicted_step_s"] is not None and row["p50_s"] is not None:
                 place = comparison["workload"], comparison["workers"], comparison["link_requested_mbit"]
-                step = Step(row["typical_step_s"]["value"], row["predicted_step_s"]["value"])
+                step = Step(row["p50_s"]["value"], row["predicted_step_s"]["value"])
                 steps.setdefault(place, {})[row["strategy"]] = step
     return steps
 

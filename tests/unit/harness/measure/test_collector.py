@@ -143,6 +143,27 @@ def test_where_steps_differ_a_window_tells_the_median_of_whole_periods() -> None
     collector = Collector(Workers([0.1, 0.1, 0.1, 0.9] * 4, [(1.0,), ()]), batch_size=1, period=4)
     collector.warm_up(0)
     assert collector.window(8, n_lead=4) == pytest.approx(0.3)
+    steps = collector.measurement().step_s
+    assert (steps.n, steps.p50, steps.p99) == (8, pytest.approx(0.3), pytest.approx(0.3))
+
+
+@pytest.mark.parametrize(("warmup", "expected"), [(0, 1), (1, 1), (5, 5), (6, 9), (8, 9)])
+def test_windows_begin_after_a_step_that_averages_variables(warmup: int, expected: int) -> None:
+    """Such a step, the first of each period, waits for what workers lost in the steps before it."""
+    collector = Collector(Workers([0.1], [(1.0,), ()]), batch_size=1, period=4, averaging_period=4)
+    collector.warm_up(warmup)
+    collector.window(4, n_lead=4)
+    assert collector.measurement().warmup_steps == expected
+
+
+def test_workers_that_do_not_wait_for_each_other_are_timed_by_windows() -> None:
+    processes = Workers([0.1, 0.1, 0.1, 0.5], [(0.5,), (0.5,)])  # the second takes twice as long
+    collector = Collector(processes, batch_size=8, timed_unit="window")
+    collector.warm_up(0)
+    assert collector.window(3, n_lead=0) == pytest.approx(0.2)
+    assert collector.window(3, n_lead=0) == pytest.approx(1.0)
+    steps = collector.measurement().step_s
+    assert (steps.n, steps.mean, steps.p50) == (6, pytest.approx(0.6), pytest.approx(0.6))
 
 
 def test_steps_that_average_variables_are_waited_for() -> None:

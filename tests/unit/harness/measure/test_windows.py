@@ -17,12 +17,14 @@ from harness.measure.windows import (
     lead_steps,
     step_seconds,
     steps_of_workers,
+    timed_unit,
     transient_steps,
     window_steps,
 )
 from harness.records.costs import InputWait
 from harness.worker.jobs.training import TimedSteps
 from harness.worker.session.timed_loop import StepTimes, run_steps
+from strategies.plan.execution import Execution
 
 
 def noisy(n_steps: int, level: float = 0.05, seed: int = 0) -> np.ndarray:
@@ -77,7 +79,7 @@ class TestIsSettled:
 
 @given(st.integers(1, 30), st.integers(0, 1000))
 def test_percentiles_of_steps_are_in_order(n_steps: int, seed: int) -> None:
-    step_s = step_seconds(np.random.default_rng(seed).exponential(size=n_steps))
+    step_s = step_seconds(np.random.default_rng(seed).exponential(size=n_steps), n_steps=n_steps)
     assert step_s.n == n_steps
     assert step_s.p50 is not None
     assert step_s.p90 is not None
@@ -119,6 +121,21 @@ def test_short_steps_get_more_of_them_and_periods_stay_whole(
     assert window_steps(step_s, window_s=0.2, least=least, period=period) == expected
 
 
+@pytest.mark.parametrize(
+    ("execution", "expected"),
+    [
+        (Execution(), "step"),
+        (Execution(period=8), "period"),
+        (Execution(steps_per_loop=4), "period"),
+        (Execution(sync=False), "window"),
+        (Execution(staleness=2), "window"),
+        (Execution(backup=1), "window"),
+    ],
+)
+def test_steps_are_timed_alone_only_where_workers_wait_in_each(execution: Execution, expected: str) -> None:
+    assert timed_unit(execution) == expected
+
+
 @pytest.mark.parametrize(("period", "expected"), [(1, 2), (2, 2), (3, 3), (8, 8)])
 def test_whole_periods_lead_into_a_window(period: int, expected: int) -> None:
     assert lead_steps(period) == expected
@@ -143,8 +160,26 @@ def window(*waits_s: list[float] | None, step_s: float = 1.0, n_lead: int = 0) -
     return Window(number=0, n_lead=n_lead, rows=rows)
 
 
+def test_a_wait_for_a_slower_worker_counts_once_in_a_period() -> None:
+    """Each worker loses 0.2 s in another step, and waits as long for the other one in the last step."""
+    each_s = ([9.0, 9.0, 0.3, 0.1, 0.3], [9.0, 9.0, 0.1, 0.3, 0.3])
+    rows = tuple(
+        TimedSteps(
+            times=StepTimes(
+                start_s=np.cumsum([0.0, *taken_s[:-1]]), end_s=np.cumsum(taken_s), losses=np.zeros((5, 1))
+            ),
+            weights=(1.0,),
+        )
+        for taken_s in each_s
+    )
+    steps = Window(number=0, n_lead=2, rows=rows)
+    assert steps.counted_s(3) == pytest.approx([0.7 / 3])
+    assert steps.counted_s(1) == pytest.approx([0.3, 0.3, 0.3])
+    assert steps.counted_s(None) == pytest.approx([0.7 / 3])
+
+
 def test_the_worker_that_waits_longest_counts_and_steps_that_lead_in_do_not() -> None:
-    wait = input_wait([window([0.9, 0.1, 0.0], [0.9, 0.0, 0.3], n_lead=1)])
+    wait = input_wait([window([0.9, 0.1, 0.0], [0.9, 0.0, 0.3], n_lead=1)], 1.0)
     assert wait == InputWait(
         mean=pytest.approx(0.2),
         share=pytest.approx(0.2),
@@ -155,13 +190,13 @@ def test_the_worker_that_waits_longest_counts_and_steps_that_lead_in_do_not() ->
 
 @pytest.mark.parametrize(("wait_s", "bound"), [(0.09, False), (0.11, True)])
 def test_a_tenth_of_the_steps_binds(wait_s: float, bound: bool) -> None:
-    wait = input_wait([window([wait_s, wait_s])])
+    wait = input_wait([window([wait_s, wait_s])], 1.0)
     assert wait is not None
     assert wait.bound is bound
 
 
 def test_staged_batches_have_no_wait() -> None:
-    assert input_wait([window(None, None)]) is None
+    assert input_wait([window(None, None)], 1.0) is None
     assert steps_of_workers([window(None)]).input_s is None
 
 

@@ -124,18 +124,6 @@ def test_workers_that_exchange_something_wait_for_the_slowest(tmp_path: Path) ->
     assert waiting_s("none", 4) < waiting_s("local-sgd", 4) < waiting_s("all-reduce", 4)
 
 
-def test_long_steps_count_where_a_step_is_a_mean(tmp_path: Path) -> None:
-    """Steps of one period differ, so that their time is a mean; that of the profiled steps is a median."""
-    steps = StepSeconds(n=10, mean=0.013, p50=0.010, p90=0.010, p99=0.030)
-    (workload,) = profiled_workloads(stored(tmp_path, replace(record(), step_s=steps)))
-    topology = Topology(replicas_per_task=(1, 1), batch_size=2 * EXAMPLES)
-    every_step, every_few = (
-        planned_step(workload, choose(StrategyRef(name=name)), topology)
-        for name in ("all-reduce", "local-sgd")
-    )
-    assert workload.waiting_s(every_few) - workload.waiting_s(every_step) == pytest.approx(0.003)
-
-
 def test_repeats_are_averaged(tmp_path: Path) -> None:
     run = stored(tmp_path, record(), record(repeat=1, step_s=0.020))
     assert durations(run) == pytest.approx([0.012])

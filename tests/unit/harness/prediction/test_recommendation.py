@@ -340,17 +340,6 @@ def test_a_plan_stays_if_only_the_reference_failed(tmp_path: Path) -> None:
     assert (answer.chosen, answer.best.problem) == (0, None)
 
 
-def test_a_measured_step_is_the_mean_where_steps_of_a_period_differ(tmp_path: Path) -> None:
-    """The exchange of local SGD is in one step of many, which a median hides."""
-    step_s = StepSeconds(n=4, mean=0.3, p50=0.1, p90=0.5, p99=0.9)
-    own = [replace(record, step_s=step_s, period=4) for record in records("c-0", 0.3)]
-    answer = recommendation(tmp_path).measured(
-        {0: "c-0"}, REFERENCE, [*own, *records(REFERENCE, 1.0)], tmp_path
-    )
-    assert answer.plans[0].measured is not None
-    assert answer.plans[0].measured.step_s == pytest.approx(0.3)
-
-
 def test_network_takes_the_fewest_bytes_of_what_was_measured_nearly_as_fast(tmp_path: Path) -> None:
     answer = measured(tmp_path, {0: 0.9, 1: 0.85}, Goal.NETWORK)
     assert answer.chosen == 0

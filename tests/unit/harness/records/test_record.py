@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from harness.errors import StoreError
 from harness.records.checksums import CHECKSUM, with_checksum, without_checksum
 from harness.records.comparison import comparison_key
-from harness.records.conditions import GpuFacts, Machine, Method, Provenance
+from harness.records.conditions import GpuFacts, Machine, Method, Provenance, TimedUnit
 from harness.records.costs import Link, MeasuredLink
 from harness.records.outcome import Equivalence, Failure, StepSeconds
 from harness.records.record import Record, from_json, to_document, to_json
@@ -162,6 +162,16 @@ def test_a_line_without_a_checksum_is_older_than_they_are_or_damaged() -> None:
     assert from_json(json.dumps(document | {"schema": 1})) == _record(schema=1)
     with pytest.raises(StoreError, match="checksum: must be given, got nothing; it was damaged or edited"):
         from_json(json.dumps(document))
+
+
+@pytest.mark.parametrize(("period", "unit", "p50"), [(8, "step", 0.3), (8, "period", 0.1), (1, "step", 0.1)])
+def test_the_median_of_older_periodic_steps_is_their_mean(period: int, unit: TimedUnit, p50: float) -> None:
+    """Their percentiles are those of single steps, most of which have no exchange."""
+    steps = StepSeconds(n=16, mean=0.3, p50=0.1, p90=0.5, p99=0.9)
+    method = Method(
+        seed=0, steps=50, warmup_rule="auto", interleave=True, batch_rule="global", timed_unit=unit
+    )
+    assert from_json(to_json(_record(step_s=steps, period=period, method=method))).median_step_s == p50
 
 
 def test_every_field_of_the_contract_is_at_the_top_level() -> None:

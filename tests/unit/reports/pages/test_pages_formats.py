@@ -223,7 +223,7 @@ def test_json_is_strict_and_complete(full_run: Path) -> None:
         raise AssertionError(token)
 
     document = json.loads(reports.render([full_run], "json"), parse_constant=refuse)
-    assert document["schema"] == 3
+    assert document["schema"] == 4
     rows = {row["strategy"]: row for row in document["comparisons"][0]["rows"]}
     assert rows["all-reduce"]["rank"] == 1
     assert rows["all-reduce"]["class"] == "exact"
