@@ -1,4 +1,4 @@
-"""The commands that foresee steps: probe, predict and recommend. Each runs what it must measure first."""
+"""Stages of `probe`, `predict` and `recommend`; each command first runs what it must measure."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Stages of each command, in order: no stage knows later ones or calls back into earlier ones.
+"""Stages of all commands but `probe`, `predict` and `recommend`, which are in `harness.foresight`.
 
-Commands that foresee steps are in `harness.foresight`.
+They are in order: no stage knows later ones or calls back into earlier ones.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ from harness.run.clusters import run_slots
 from harness.run.failure_causes import run_folder_errors
 from harness.run.further_repeats import NarrowRatios
 from harness.run.progress import Progress, StatusLine, rough_seconds
-from harness.run.resume import changed_files, outdated_records, require_placements
+from harness.run.resume import changed_files, outdated_records, require_placements, require_timed_units
 from harness.run_predictions import predict_measured
 from harness.verification.captures import certain_refusal, rule_refusal
 from harness.verification.verification import RANDOM_NOTE, Verification
@@ -334,7 +334,9 @@ def _dry_run(
 
 def _outdated(records: Sequence[Record], cases: Sequence[Case]) -> tuple[Record, ...]:
     outdated = outdated_records(records, cases)
-    require_placements([record for record in records if record not in outdated], cases)
+    current = [record for record in records if record not in outdated]
+    require_placements(current, cases)
+    require_timed_units(current, cases)
     return outdated
 
 

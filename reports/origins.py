@@ -123,7 +123,8 @@ def leaves(name: str, value: object) -> Iterator[tuple[str, str]]:
 
 # Facts that define a case differ by design.
 _OF_CASES = tuple(
-    f"method.{name}" for name in ("scenario", "faults", "precision", "xla", "tf32", "replicas_on_gpus")
+    f"method.{name}"
+    for name in ("scenario", "faults", "precision", "xla", "tf32", "replicas_on_gpus", "timed_unit")
 )
 # A missing one of these is not set or not installed, which is a difference, too.
 _ABSENCE_DIFFERS = ("environ.", "provenance.versions.")

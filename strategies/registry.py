@@ -35,7 +35,7 @@ _DESCRIBED = (
     Strategy(
         name="none",
         usual_name="no communication",
-        summary="Each replica trains alone, without communication: the upper limit of speed. A control.",
+        summary="Each replica trains alone, without communication. A control.",
         strategy_class="control",
         layout=independent,
     ),

@@ -23,7 +23,7 @@ from harness.measure.windows import (
     steps_of_workers,
 )
 from harness.provision.protocols import ProcessSet
-from harness.records.conditions import GpuFacts, TimedUnit
+from harness.records.conditions import GpuFacts
 from harness.records.costs import InputWait, ObserverEffect
 from harness.records.outcome import Stability, StepSeconds
 from harness.records.steps_file import Steps
@@ -78,7 +78,8 @@ class Collector:
         batch_size: examples in the global batch.
         period: steps after which the kinds of steps repeat; windows are whole periods.
         averaging_period: steps from one averaging of variables, which is slow, to the next.
-        timed_unit: steps that are timed as one.
+        whole_windows: True if workers do not wait for each other; a window is then a timed unit, else a
+            period.
         isolated: True if no other program uses the workers' network; else interfaces are not read.
         settles: True if updates go on after a step; they must end before other cases get the cores.
 
@@ -93,7 +94,7 @@ class Collector:
         batch_size: int,
         period: int = 1,
         averaging_period: int = 1,
-        timed_unit: TimedUnit = "step",
+        whole_windows: bool = False,
         isolated: bool = False,
         settles: bool = False,
         timeouts: Timeouts = USUAL,
@@ -102,7 +103,7 @@ class Collector:
         self._batch_size = batch_size
         self._period = period
         self._averaging_period = averaging_period
-        self._unit = None if timed_unit == "window" else period
+        self._unit = None if whole_windows else period
         self._isolated = isolated
         self._settles = settles
         self._timeouts = timeouts
@@ -127,7 +128,7 @@ class Collector:
             self._settled = self._settle_times()
         elif warmup:
             self._first_steps(warmup)
-        # A period ends with the step that waits for what workers lost in the steps before it.
+        # The step that averages waits for delays of the steps before it, so it must end a period.
         n_left = (1 - self._n_done) % self._averaging_period
         if n_left:
             self._steps(n_left)
@@ -173,6 +174,8 @@ class Collector:
             n_steps=sum(window.n_counted for window in counted),
         )
         assert step_s.mean is not None
+        if self._unit is None:
+            step_s = replace(step_s, p90=None, p99=None)  # there are too few windows
         return Measurement(
             examples_per_s=self._batch_size * step_s.n / sum(window.wall_s for window in counted),
             step_s=step_s,
@@ -191,7 +194,7 @@ class Collector:
             consumption=consumption(
                 [window.use for window in counted], sum(window.n_steps for window in counted)
             ),
-            input_s=input_wait(counted, step_s.mean),
+            input_s=input_wait(counted, step_s.mean, self._unit),
             gpus=tuple(dict.fromkeys(kind for reading in last for kind in reading.gpus or ())) or None,
             lock=last[0].lock,
         )

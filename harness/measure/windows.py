@@ -31,10 +31,13 @@ def lead_steps(period: int) -> int:
 
 
 def timed_unit(execution: Execution) -> TimedUnit:
-    """Steps that are timed as one, by their mean on the slowest worker, see `Window.counted_s`."""
+    """Unit of timing under this execution, see `Window.counted_s`.
+
+    Steps of a loop have equal shares of its time, so that each of them is a unit.
+    """
     if not execution.waits_for_all:
         return "window"
-    return "step" if execution.cycle == 1 else "period"
+    return "period" if execution.period > 1 else "step"
 
 
 def window_steps(step_s: float, *, window_s: float, least: int, period: int = 1) -> int:
@@ -159,16 +162,13 @@ class Window:
     def counted_s(self, unit: int | None) -> Floats:
         """Mean counted step of each timed unit on its slowest worker; [n_units].
 
-        Where workers wait for each other in some steps only, or never, single steps would count too much:
-        the time that one worker lost in a step, and the time that others waited for it in a later one.
+        The maximum is taken of means. Taken of single steps, it would count a delay twice: on the late
+        worker, and later on those that wait for it.
 
         Args:
             unit: steps of a unit; None: all counted steps are one.
         """
-        each_s = self._each_s()[:, self.n_lead :]
-        units_s = each_s.reshape(len(each_s), -1, unit or self.n_counted)
-        longest_s: Floats = units_s.mean(axis=2).max(axis=0)
-        return longest_s
+        return _longest_means(self._each_s()[:, self.n_lead :], unit)
 
     def _each_s(self) -> Floats:
         """Time of each step on each worker; [n_workers, n_steps]."""
@@ -184,6 +184,17 @@ class Window:
     def wall_s(self) -> float:
         """Seconds from the first counted step to the last, on the slowest worker."""
         return max(float(row.times.end_s[-1] - row.times.start_s[self.n_lead]) for row in self.rows)
+
+
+def _longest_means(each_s: Floats, unit: int | None) -> Floats:
+    """Mean of each unit of steps, on the worker with the largest.
+
+    Args:
+        each_s: [n_workers, n_steps]. unit: steps of a unit; None: all steps are one.
+    """
+    units_s = each_s.reshape(len(each_s), -1, unit or each_s.shape[1])
+    longest_s: Floats = units_s.mean(axis=2).max(axis=0)
+    return longest_s
 
 
 def spread_indices(n: int, most: int) -> npt.NDArray[np.int64]:
@@ -241,14 +252,13 @@ def _padded(values: Floats, length: int) -> Floats:
     return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, missing)])
 
 
-def input_wait(windows: Sequence[Window], step_s: float) -> InputWait | None:
+def input_wait(windows: Sequence[Window], step_s: float, unit: int | None = 1) -> InputWait | None:
     """Waiting time of steps for batches of a pipeline; None if batches were staged.
-
-    A step of several workers waits for the last batch among them.
 
     Args:
         windows: counted windows, at least one.
         step_s: mean of their steps.
+        unit: steps of a timed unit, see `Window.counted_s`.
     """
     waits = [window.input_s for window in windows]
     known = [
@@ -259,7 +269,7 @@ def input_wait(windows: Sequence[Window], step_s: float) -> InputWait | None:
     if len(known) < len(windows):
         return None
     each_s = np.concatenate(known, axis=1)
-    mean_s = float(each_s.max(axis=0).mean())
+    mean_s = float(np.concatenate([_longest_means(wait_s, unit) for wait_s in known]).mean())
     share = mean_s / step_s
     return InputWait(
         mean=mean_s,

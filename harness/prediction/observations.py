@@ -111,8 +111,8 @@ class ProfiledWorkload:
         It is that of steps without exchanges, which last until the slowest worker has ended. Of more workers
         than were profiled, the slowest takes longer: the median of the largest of n normal values is
         Φ⁻¹(0.5^(1/n)) standard deviations above theirs. With an exchange every p steps, the mean of p steps
-        varies less by √p. The wait of steps without exchanges stays: that mean has the long steps which a
-        median leaves out.
+        varies less by √p. The wait of steps without exchanges is not divided: that mean has the long steps
+        which a median of single steps leaves out.
         """
         examples = max(planned.profiles)
         idle_s = self.idle_of(examples)

@@ -59,7 +59,7 @@ class Identity:
 
     @property
     def probe_path(self) -> Path:
-        """Path of the stored probe of these machines, whether there is one or not."""
+        """Path at which the probe of these machines is stored; the file may not exist."""
         return PROBES / f"{self.name}.json"
 
     def differences(self, other: Identity) -> tuple[str, ...]:

@@ -12,6 +12,9 @@ Placement: TypeAlias = Literal["device", "host", "mixed"]
 
 
 TimedUnit: TypeAlias = Literal["step", "period", "window"]
+"""Unit of timing: each step; a period, if workers wait for each other in one of its steps only; or a window,
+if they do not wait.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,8 +38,7 @@ class Method:
             `merged (linear)`; None without such gradients or without a plan.
         faults: faults injected into workers, such as `worker 2: sign-flip scale=10`.
         scenario: name of these faults in the experiment.
-        timed_unit: steps that are timed as one, by their mean: single ones; whole periods, if only some steps
-            have an exchange; or whole windows, if workers do not wait for each other in every step.
+        timed_unit: unit whose mean step on its slowest worker is one value.
     """
 
     seed: int

@@ -156,7 +156,7 @@ class InputWait:
     """Time that counted steps wait for a batch of the input pipeline, in seconds.
 
     Attributes:
-        mean: mean over steps of the longest wait of a worker. share: its part of the steps' time.
+        mean: mean over timed units of the longest wait of a worker. share: its part of the steps' time.
         mean_of_workers: mean of each worker.
         bound: True if the share is large enough to hide differences of strategies.
     """

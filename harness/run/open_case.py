@@ -129,7 +129,7 @@ class OpenCase:
             batch_size=prepared.plan.batch_size,
             period=self._cycle,
             averaging_period=self._period,
-            timed_unit=timed_unit(prepared.plan.execution),
+            whole_windows=timed_unit(prepared.plan.execution) == "window",
             isolated=not self._cluster.facts().exposed,
             settles=prepared.plan.strategy_class == "statistical",
             timeouts=self._limits,

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 from harness.errors import UsageError
 from harness.experiment.cases import Case
+from harness.measure.windows import timed_unit
 from harness.records.record import Record
 from harness.run.recorder import files_of
+from strategies.plan.execution import Execution
 
 
 def outdated_records(records: Sequence[Record], cases: Sequence[Case]) -> tuple[Record, ...]:
@@ -36,6 +38,23 @@ def changed_files(outdated: Sequence[Record], cases: Sequence[Case]) -> list[str
             if now.get(name, digest) != digest
         }
     )
+
+
+def require_timed_units(records: Sequence[Record], cases: Sequence[Case]) -> None:
+    """Refuse to add repeats to records that an older version timed by another unit.
+
+    Raises:
+        UsageError: for the first such record.
+    """
+    units = {case.id: timed_unit(Execution.of(case.chosen.params)) for case in cases}
+    for record in records:
+        unit = units.get(record.case, record.timed_unit)
+        if record.status == "ok" and record.method is not None and record.timed_unit != unit:
+            raise UsageError(
+                f"--resume needs records that are timed by {unit}, got one of an older version for "
+                f"{record.case}; name another folder with --out",
+                field="out",
+            )
 
 
 def require_placements(records: Sequence[Record], cases: Sequence[Case]) -> None:

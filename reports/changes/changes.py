@@ -340,5 +340,8 @@ def _difference(name: str, before: str | None, after: str | None) -> str:
     """Describe one difference: of files only their names, of other hashes their first digits."""
     if name.startswith(_FILES) and before and after:
         return phrases.EDITED.format(file=name.rpartition("/")[2].removeprefix(_FILES).partition(":")[0])
+    if name == "method.timed_unit":
+        # A single step, the usual unit, is no fact.
+        return phrases.TIMED_UNIT.format(before=before or "step", after=after or "step")
     old, new = (_HASH.sub(lambda m: short_hash(m[0]), text or "unknown") for text in (before, after))
     return phrases.DIFFERS.format(fact=name, before=old, after=new)

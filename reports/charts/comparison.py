@@ -205,7 +205,7 @@ def step_times(comparison: Comparison) -> StripChart | None:
 
 
 def _median(steps: StepSeries) -> str:
-    unit = "" if steps.unit == "step" else f" per step of whole {steps.unit}s"
+    unit = "" if steps.unit == "step" else f" (mean step of each {steps.unit})"
     return f"median {seconds(steps.p50)}{unit}"
 
 

@@ -125,7 +125,8 @@ def _entries(chart: Chart) -> Iterator[LegendEntry]:
         yield LegendEntry("dot", "blue", "timed step of the slowest worker")
         if any(repeat.n_warmup for lane in chart.lanes for repeat in lane.repeats):
             yield LegendEntry("dot", "amber", "warm-up step, in no figure")
-        yield LegendEntry("median", "ink", "median of the repeat")
+        if any(repeat.median is not None for lane in chart.lanes for repeat in lane.repeats):
+            yield LegendEntry("median", "ink", "median of the repeat")
 
 
 def as_data(chart: Chart) -> dict[str, object]:

@@ -149,7 +149,7 @@ class StepSeries:
     """Step times of one repeat, of the slowest worker of each step, without steps that lead into windows.
 
     Attributes:
-        unit: steps that are timed as one, by their mean. p50: median over these units.
+        unit: unit of timing. p50: median of the mean steps of these units.
         n_warmup: first steps, which no figure uses.
         thinned_from: number of steps before thinning for display; None if all are here.
     """

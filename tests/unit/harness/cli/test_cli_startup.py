@@ -69,7 +69,7 @@ def test_reports_are_ours_whatever_stands_beside_a_users_file(tmp_path: Path) ->
 
 
 def test_what_drives_a_run_imports_no_tensorflow() -> None:
-    command = "import sys, harness.pipeline; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    command = "import sys, harness.foresight; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", command], check=False, timeout=60).returncode == 0
 
 

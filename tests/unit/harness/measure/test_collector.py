@@ -157,13 +157,14 @@ def test_windows_begin_after_a_step_that_averages_variables(warmup: int, expecte
 
 
 def test_workers_that_do_not_wait_for_each_other_are_timed_by_windows() -> None:
-    processes = Workers([0.1, 0.1, 0.1, 0.5], [(0.5,), (0.5,)])  # the second takes twice as long
-    collector = Collector(processes, batch_size=8, timed_unit="window")
+    processes = Workers([0.1, 0.1, 0.4], [(0.5,), (0.5,)])  # the second takes twice as long
+    collector = Collector(processes, batch_size=8, whole_windows=True)
     collector.warm_up(0)
-    assert collector.window(3, n_lead=0) == pytest.approx(0.2)
-    assert collector.window(3, n_lead=0) == pytest.approx(1.0)
+    assert collector.window(3, n_lead=0) == pytest.approx(0.4)
+    assert collector.window(3, n_lead=0) == pytest.approx(0.8)
     steps = collector.measurement().step_s
     assert (steps.n, steps.mean, steps.p50) == (6, pytest.approx(0.6), pytest.approx(0.6))
+    assert (steps.p90, steps.p99) == (None, None)
 
 
 def test_steps_that_average_variables_are_waited_for() -> None:

@@ -126,7 +126,7 @@ def test_short_steps_get_more_of_them_and_periods_stay_whole(
     [
         (Execution(), "step"),
         (Execution(period=8), "period"),
-        (Execution(steps_per_loop=4), "period"),
+        (Execution(steps_per_loop=4), "step"),
         (Execution(sync=False), "window"),
         (Execution(staleness=2), "window"),
         (Execution(backup=1), "window"),
@@ -193,6 +193,13 @@ def test_a_tenth_of_the_steps_binds(wait_s: float, bound: bool) -> None:
     wait = input_wait([window([wait_s, wait_s])], 1.0)
     assert wait is not None
     assert wait.bound is bound
+
+
+def test_waits_of_workers_that_do_not_wait_for_each_other_are_no_longer_than_their_steps() -> None:
+    """Each worker waits in another step; each has 0.55 s per step."""
+    wait = input_wait([window([0.9, 0.0], [0.0, 0.9])], 0.55, unit=None)
+    assert wait is not None
+    assert (wait.mean, wait.share) == (pytest.approx(0.45), pytest.approx(0.45 / 0.55))
 
 
 def test_staged_batches_have_no_wait() -> None:

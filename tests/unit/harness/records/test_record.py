@@ -259,6 +259,7 @@ def test_the_comparison_key_ignores_the_code_and_sees_what_was_measured() -> Non
         {"link": Link(requested_mbit=100)},
         {"link": Link(workers=(MeasuredLink(requested_mbit=100), MeasuredLink(requested_mbit=10)))},
         {"method": dataclasses.replace(method, steps=10)},
+        {"method": dataclasses.replace(method, timed_unit="window")},
         {"machine": Machine(cpu_model="b", kernel="6.1")},
     ]
     h100 = GpuFacts(model="H100", driver="580", cuda="12.9", cudnn="9.10.2", power_limit_w=700.0)

@@ -142,6 +142,25 @@ def test_exposed_communication_is_above_the_control_of_the_same_repeat_and_shape
     assert ended(recorder, PS, measurement(0.5), repeat=1).exposed_comm_s == pytest.approx(0.1)
 
 
+def test_injected_delays_are_no_communication(recorder: RunRecorder) -> None:
+    document = {
+        "name": "x",
+        "workloads": ["wide-mlp"],
+        "strategies": ["ps"],
+        "faults": [{"worker": 1, "kind": "slow", "delay_ms": 20}],
+    }
+    (slow,) = expand(resolve(document))
+    ended(recorder, NONE, measurement(0.2))
+    assert ended(recorder, slow, measurement(0.5)).exposed_comm_s is None
+
+
+def test_a_record_names_the_unit_of_its_timing(recorder: RunRecorder) -> None:
+    document = {"name": "x", "workloads": ["wide-mlp"], "strategies": ["local-sgd", "ps:sync=false", "ps"]}
+    cases = expand(resolve(document))
+    units = [ended(recorder, case, measurement(0.5)).timed_unit for case in cases]
+    assert units == ["period", "window", "step"]
+
+
 def test_a_record_has_the_size_of_its_model(recorder: RunRecorder) -> None:
     summary = StepSummary(
         workload="wide-mlp",

@@ -13,7 +13,7 @@ from harness.experiment.load import resolve
 from harness.records.conditions import Method, Provenance
 from harness.records.outcome import Rounds
 from harness.run.recorder import files_of
-from harness.run.resume import changed_files, outdated_records, require_placements
+from harness.run.resume import changed_files, outdated_records, require_placements, require_timed_units
 
 
 def rounds(*, baseline: str) -> Rounds:
@@ -72,3 +72,15 @@ def test_repeats_on_gpus_join_only_records_that_say_where_batches_were() -> None
                 require_placements([made_record(ps, method=method)], cases)
         else:
             require_placements([made_record(ps, method=method)], cases)
+
+
+def test_repeats_join_only_records_that_are_timed_alike() -> None:
+    cases = expand(
+        resolve({"name": "x", "workloads": ["wide-mlp"], "strategies": ["all-reduce", "local-sgd"]})
+    )
+    every, few = (case.id for case in cases)
+    method = Method(seed=0, steps=1, warmup_rule="auto", interleave=True, batch_rule="global")
+    require_timed_units([made_record(every, method=method), made_record(few, status="failed")], cases)
+    require_timed_units([made_record(few, method=replace(method, timed_unit="period"))], cases)
+    with pytest.raises(UsageError, match=f"timed by period, got one of an older version for {few}; name"):
+        require_timed_units([made_record(few, method=method)], cases)
