@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import TypeAlias, cast
@@ -25,6 +25,7 @@ from harness.written_values import Scalar
 from strategies.errors import StrategyError
 from strategies.plan.exchanges.flow import Flow
 from strategies.plan.schema import StepSummary
+from strategies.plan.traffic import traffic_of
 from strategies.planner import exchanges, topology_of
 from strategies.topology import Device, Topology
 
@@ -75,27 +76,39 @@ class ProfiledWorkload:
     def profile(self, examples: int) -> StepProfile:
         """Profile for a number of examples, on a line through the two nearest ones that were measured.
 
-        With one measured profile, computation is proportional to examples, and updates do not change.
+        With one measured profile, computation and rows are proportional to examples, and updates do not
+        change.
         """
         if examples in self.profiles:
             return self.profiles[examples]
-        nearest = sorted(self.profiles, key=lambda known: abs(known - examples))[:2]
-        first = self.profiles[nearest[0]]
-        if len(nearest) == 1:
-            compute_s = first.compute_s * examples / nearest[0]
-        else:
-            other = self.profiles[nearest[1]]
-            slope_s = (first.compute_s - other.compute_s) / (nearest[0] - nearest[1])
-            least_s = first.compute_s * examples / max(nearest[0], examples)
-            compute_s = max(
-                first.compute_s + slope_s * (examples - nearest[0]), min(least_s, first.compute_s)
-            )
+        first, *others = sorted(self.profiles.values(), key=lambda known: abs(known.examples - examples))[:2]
+
+        def at(figure: Callable[[StepProfile], float]) -> float:
+            own, share = figure(first), examples / first.examples
+            if not others:
+                return own * share
+            slope = (own - figure(others[0])) / (first.examples - others[0].examples)
+            return max(own + slope * (examples - first.examples), own * min(share, 1.0))
+
+        compute_s = at(lambda profile: profile.compute_s)
+        rows = {name: at(lambda profile, n=name: profile.rows.get(n, first.rows[n])) for name in first.rows}
         factor = compute_s / first.compute_s
         variables = {
             name: replace(times.scaled(factor), update_s=times.update_s)
             for name, times in first.variables.items()
         }
-        return replace(first, examples=examples, compute_s=compute_s, variables=variables)
+        return replace(first, examples=examples, compute_s=compute_s, variables=variables, rows=rows)
+
+    def step_of(self, examples: int) -> StepSummary:
+        """The step, with the measured rows of tables whose number shapes do not tell."""
+        rows = self.profile(examples).rows
+        variables = tuple(
+            v.model_copy(update={"rows_per_example": rows[v.name] / examples})
+            if v.sparse and v.rows_per_example is None and v.name in rows
+            else v
+            for v in self.step.variables
+        )
+        return self.step.model_copy(update={"variables": variables})
 
     def is_between(self, examples: int) -> bool:
         """True if a number of examples lies within the measured ones."""
@@ -268,12 +281,15 @@ def planned_step(workload: ProfiledWorkload, chosen: Chosen, topology: Topology)
         StrategyError: the strategy cannot lay it out there.
     """
     plan = chosen.plan(workload.step, topology)
-    shapes = topology_of(plan).kinds().examples
+    kinds = topology_of(plan).kinds()
+    profiles = {sum(shape): workload.profile(sum(shape)) for shape in kinds.examples}
+    flows = exchanges(plan, workload.step_of(max(profiles)))
     return PlannedStep(
         plan=plan,
         step=workload.step,
-        flows=exchanges(plan, workload.step),
-        profiles={sum(shape): workload.profile(sum(shape)) for shape in shapes},
+        flows=flows,
+        traffic=traffic_of(flows, kinds),
+        profiles=profiles,
     )
 
 

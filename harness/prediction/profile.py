@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Annotated, TypeAlias
 
@@ -54,12 +54,14 @@ class StepProfile:
         compute_s: duration of forward and backward computation.
         update_s: duration of all updates, with work that several share.
         variables: name → times.
+        rows: variable → rows of its sparse gradient, where the trace shows them.
     """
 
     examples: Annotated[int, Field(ge=1)]
     compute_s: Annotated[Seconds, Field(gt=0)]
     update_s: Seconds
     variables: Mapping[str, VariableTimes]
+    rows: Mapping[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] = field(default_factory=dict)
 
     @property
     def step_s(self) -> float:
@@ -120,6 +122,7 @@ def profile_of(
     variables: Mapping[str, VariableNodes],
     *,
     shared_updates: Iterable[str] = (),
+    rows: Mapping[str, float] | None = None,
     examples: int,
 ) -> StepProfile:
     """Profile of one traced step.
@@ -127,6 +130,7 @@ def profile_of(
     Args:
         spans: operation → start and end of each of its executions; a loop's are several.
         shared_updates: operations of updates that belong to no single variable.
+        rows: variable → rows of its sparse gradient.
     """
     updating = {name for nodes in variables.values() for name in nodes.updates}.union(shared_updates)
     computed = _Clock([span for name, runs in spans.items() if name not in updating for span in runs])
@@ -148,7 +152,11 @@ def profile_of(
             update_s=alone_s[name] * factor,
         )
     return StepProfile(
-        examples=examples, compute_s=computed.total_s, update_s=updated.total_s, variables=times
+        examples=examples,
+        compute_s=computed.total_s,
+        update_s=updated.total_s,
+        variables=times,
+        rows=rows or {},
     )
 
 
@@ -174,11 +182,13 @@ def typical_profile(profiles: Sequence[StepProfile]) -> StepProfile:
         )
         for name in typical[0].variables
     }
+    rows = set.intersection(*(set(profile.rows) for profile in typical))
     return replace(
         typical[0],
         compute_s=statistics.fmean(profile.compute_s for profile in typical),
         update_s=statistics.fmean(profile.update_s for profile in typical),
         variables=by_variable,
+        rows={name: statistics.fmean(profile.rows[name] for profile in typical) for name in rows},
     )
 
 

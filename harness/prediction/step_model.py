@@ -31,7 +31,7 @@ from harness.prediction.step_activities import (
 from harness.prediction.task_classes import TaskClasses, task_classes
 from strategies.plan.exchanges.flow import Flow
 from strategies.plan.partitions import alike_parts
-from strategies.plan.schema import Plan, StepSummary
+from strategies.plan.schema import Plan, StepSummary, TaskTraffic
 from strategies.planner import topology_of
 
 _SHORT = 0.01
@@ -63,13 +63,15 @@ class PlannedStep:
     """A step under a plan, with everything that its time depends on except costs and machines.
 
     Attributes:
-        flows: exchanges of the plan.
+        flows: exchanges of the plan, with the measured rows of tables whose number shapes do not tell.
+        traffic: bytes of these exchanges by task; the plan's own are an upper bound.
         profiles: examples of a task → profile of its step without communication.
     """
 
     plan: Plan
     step: StepSummary
     flows: Sequence[Flow]
+    traffic: Sequence[TaskTraffic] = ()
     profiles: Mapping[int, StepProfile]
 
     @property

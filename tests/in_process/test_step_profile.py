@@ -19,12 +19,12 @@ from strategies.summary import summarise
 from strategies.topology import Topology
 from workloads import TrainStep
 
-BATCH = [np.arange(24, dtype=np.float32).reshape(8, 3) / 24, np.arange(8, dtype=np.int32) % 5]
+BATCH = [np.arange(24, dtype=np.float32).reshape(8, 3) / 24, np.arange(8, dtype=np.int32) % 3]
 
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory):
-    """Two dense layers and a table, under momentum."""
+    """Two dense layers and a table, of which each row is looked up once, under momentum."""
     import keras
 
     keras.backend.clear_session()
@@ -34,7 +34,9 @@ def profiled(tmp_path_factory):
 
     def loss(batch):
         features, ids = batch
-        hidden = tf.matmul(features, first.value) + tf.nn.embedding_lookup(table.value, ids)
+        known, places = tf.unique(ids)
+        rows = tf.gather(tf.nn.embedding_lookup(table.value, known), places)
+        hidden = tf.matmul(features, first.value) + rows
         return tf.reduce_mean(tf.square(tf.matmul(tf.tanh(hidden), last.value)))
 
     step = TrainStep(
@@ -43,6 +45,7 @@ def profiled(tmp_path_factory):
     captured = capture(step, (tf.TensorSpec((3,), tf.float32), tf.TensorSpec((), tf.int32)))
     folder: Path = tmp_path_factory.mktemp("captured")
     save(folder, captured.step, captured.initial)
+    assert captured.rows_per_example == {}
     summary = summarise(captured.step, "layers", captured.rows_per_example)
     topology = Topology(replicas_per_task=(1, 1), batch_size=8)
     compiled = compile_step(captured.step, make_plan("none", {}, summary, topology), 1)
@@ -51,6 +54,10 @@ def profiled(tmp_path_factory):
     session.setup()
     feeds = [[part[compiled.program.start : compiled.program.stop] for part in BATCH]] * 4
     return profile(session, compiled.step, feeds, examples=4)
+
+
+def test_the_trace_has_the_rows_whose_number_depends_on_the_ids(profiled) -> None:
+    assert profiled.rows == {"table": 3}
 
 
 def test_layers_are_used_in_order_and_gradients_are_ready_after_the_last(profiled) -> None:

@@ -62,7 +62,13 @@ def profile(
             spans = _spans(tracer.seen, session.calls)
             variables = _nodes(step, spans.keys())
             profiles.append(
-                profile_of(spans, variables, shared_updates=step.shared_update, examples=examples)
+                profile_of(
+                    spans,
+                    variables,
+                    shared_updates=step.shared_update,
+                    rows=_rows(step, tracer.seen),
+                    examples=examples,
+                )
             )
     return typical_profile(profiles)
 
@@ -75,6 +81,44 @@ def _spans(seen: "Sequence[RunMetadata]", calls: Collection[str]) -> dict[str, l
         if event.kind in ("compute", "host"):
             spans.setdefault(event.name, []).append((event.start_s, event.end_s))
     return spans
+
+
+def _rows(step: "TrainGraph", seen: "Sequence[RunMetadata]") -> dict[str, float]:
+    """Variable → rows of its sparse gradient in a traced step, by the shape of its rows or of their ids.
+
+    A variable with a gradient whose rows and ids are both without a trace is left out.
+    """
+    lengths = {
+        (node.node_name, output.slot): output.tensor_description.shape.dim[0].size
+        for metadata in seen
+        for device in metadata.step_stats.dev_stats
+        for node in device.node_stats
+        for output in node.output
+        if output.tensor_description.shape.dim
+    }
+    rows: dict[str, float] = {}
+    unknown: set[str] = set()
+    for boundary in step.boundaries:
+        if boundary.indices is None:
+            continue
+        ends = (_before_identities(step.graph, ref) for ref in (boundary.values, boundary.indices))
+        length = next((lengths[end] for end in ends if end in lengths), None)
+        if length is None:
+            unknown.add(boundary.variable)
+        else:
+            rows[boundary.variable] = rows.get(boundary.variable, 0.0) + length
+    return {name: n for name, n in rows.items() if name not in unknown}
+
+
+def _before_identities(graph: "Graph", ref: str) -> tuple[str, int]:
+    """Node and output of a tensor, before the identities that TensorFlow's optimizers remove."""
+    from strategies.ir.graph import output_index, producer
+
+    node = graph.by_name[producer(ref)]
+    while node.op == "Identity":
+        ref = node.inputs[0]
+        node = graph.by_name[producer(ref)]
+    return node.name, output_index(ref)
 
 
 def _nodes(step: "TrainGraph", traced: Collection[str]) -> dict[str, VariableNodes]:

@@ -11,9 +11,15 @@ from planned_steps import STEP, profile
 from harness.errors import UsageError
 from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import StrategyRef
-from harness.prediction.observations import observations, planned_step, profiled_workloads
+from harness.prediction.observations import (
+    ProfiledWorkload,
+    observations,
+    planned_step,
+    profiled_workloads,
+)
 from harness.prediction.probe import identity_of, probe_of
 from harness.prediction.profile import StoredProfile
+from harness.prediction.step_model import PlannedStep
 from harness.records.conditions import Machine, Method
 from harness.records.outcome import Failure, StepSeconds
 from harness.records.record import CORES_SHARED, Record
@@ -122,6 +128,38 @@ def test_workers_that_exchange_something_wait_for_the_slowest(tmp_path: Path) ->
     assert waiting_s("all-reduce", 2) == pytest.approx(0.002)
     assert waiting_s("all-reduce", 4) == pytest.approx(0.002 + 0.000998 - 0.000545, rel=0.001)
     assert waiting_s("none", 4) < waiting_s("local-sgd", 4) < waiting_s("all-reduce", 4)
+
+
+@pytest.mark.parametrize(("n_examples", "n_rows"), [(EXAMPLES, 50.0), (EXAMPLES // 2, 25.0)])
+def test_measured_rows_are_sent_where_shapes_do_not_tell_their_number(n_examples: int, n_rows: float) -> None:
+    """The plan, whose bytes are an upper bound, has whole tables."""
+
+    def planned(rows_per_example: float | None, rows: dict[str, float]) -> PlannedStep:
+        table = STEP.variables[0].model_copy(update={"rows_per_example": rows_per_example})
+        workload = ProfiledWorkload(
+            name="hand-made",
+            params={},
+            step=STEP.model_copy(update={"variables": (table, *STEP.variables[1:])}),
+            batch_size=EXAMPLES,
+            profiles={EXAMPLES: replace(profile(examples=EXAMPLES), rows=rows)},
+        )
+        topology = Topology(replicas_per_task=(1, 1), batch_size=2 * n_examples)
+        return planned_step(workload, choose(StrategyRef(name="ps")), topology)
+
+    def sent_bytes(step: PlannedStep) -> int:
+        return sum(alike.sent_bytes * len(alike.tasks) for alike in step.traffic)
+
+    measured = planned(None, {"table": 50.0})
+    assert sent_bytes(measured) == sent_bytes(planned(n_rows / n_examples, {}))
+    assert sent_bytes(measured) < measured.plan.payload_bytes_per_step == sent_bytes(planned(None, {}))
+    assert sent_bytes(planned(1.0, {"table": 50.0})) == sent_bytes(planned(1.0, {}))
+
+
+def test_rows_of_other_examples_are_on_a_line() -> None:
+    """Some rows are looked up by each example, others by the step."""
+    profiles = {n: replace(profile(examples=n), rows={"table": 10.0 + 2 * n}) for n in (8, 16)}
+    workload = ProfiledWorkload(name="w", params={}, step=STEP, batch_size=16, profiles=profiles)
+    assert [workload.profile(n).rows["table"] for n in (4, 8, 12, 32)] == pytest.approx([18, 26, 34, 74])
 
 
 def test_repeats_are_averaged(tmp_path: Path) -> None:
