@@ -100,11 +100,15 @@ class ProfiledWorkload:
         return replace(first, examples=examples, compute_s=compute_s, variables=variables, rows=rows)
 
     def step_of(self, examples: int) -> StepSummary:
-        """The step, with the measured rows of tables whose number shapes do not tell."""
+        """The step, with the measured rows of its sparse gradients.
+
+        Shapes tell at most an upper bound: they do not tell how many different ids a batch has, or that a
+        sampled softmax draws as many rows for a whole batch as for one example.
+        """
         rows = self.profile(examples).rows
         variables = tuple(
             v.model_copy(update={"rows_per_example": rows[v.name] / examples})
-            if v.sparse and v.rows_per_example is None and v.name in rows
+            if v.sparse and v.name in rows
             else v
             for v in self.step.variables
         )

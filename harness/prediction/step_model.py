@@ -63,7 +63,7 @@ class PlannedStep:
     """A step under a plan, with everything that its time depends on except costs and machines.
 
     Attributes:
-        flows: exchanges of the plan, with the measured rows of tables whose number shapes do not tell.
+        flows: exchanges of the plan, with the measured rows of its tables.
         traffic: bytes of these exchanges by task; the plan's own are an upper bound.
         profiles: examples of a task → profile of its step without communication.
     """
