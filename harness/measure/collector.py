@@ -173,7 +173,8 @@ class Collector:
             np.concatenate([window.counted_s(self._unit) for window in counted]),
             n_steps=sum(window.n_counted for window in counted),
         )
-        assert step_s.mean is not None
+        mean_s = step_s.mean
+        assert mean_s is not None
         if self._unit is None:
             step_s = replace(step_s, p90=None, p99=None)  # there are too few windows
         return Measurement(
@@ -194,7 +195,7 @@ class Collector:
             consumption=consumption(
                 [window.use for window in counted], sum(window.n_steps for window in counted)
             ),
-            input_s=input_wait(counted, step_s.mean, self._unit),
+            input_s=input_wait(counted, mean_s, self._unit),
             gpus=tuple(dict.fromkeys(kind for reading in last for kind in reading.gpus or ())) or None,
             lock=last[0].lock,
         )

@@ -91,13 +91,22 @@ class ProfiledWorkload:
             return max(own + slope * (examples - first.examples), own * min(share, 1.0))
 
         compute_s = at(lambda profile: profile.compute_s)
-        rows = {name: at(lambda profile, n=name: profile.rows.get(n, first.rows[n])) for name in first.rows}
+
+        def rows_of(name: str) -> float:
+            return at(lambda profile: profile.rows.get(name, first.rows[name]))
+
         factor = compute_s / first.compute_s
         variables = {
             name: replace(times.scaled(factor), update_s=times.update_s)
             for name, times in first.variables.items()
         }
-        return replace(first, examples=examples, compute_s=compute_s, variables=variables, rows=rows)
+        return replace(
+            first,
+            examples=examples,
+            compute_s=compute_s,
+            variables=variables,
+            rows={name: rows_of(name) for name in first.rows},
+        )
 
     def step_of(self, examples: int) -> StepSummary:
         """The step, with the measured rows of its sparse gradients.
