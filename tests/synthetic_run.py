@@ -10,7 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.records.conditions import AS_WRITTEN, Machine, Method, ModelSize, Provenance, Repository
+from harness.records.conditions import (
+    AS_WRITTEN,
+    Machine,
+    Method,
+    ModelSize,
+    Provenance,
+    Repository,
+    TimedUnit,
+)
 from harness.records.costs import Energy, GpuUse, Link, MeasuredLink, TracedTimes
 from harness.records.outcome import (
     Aggregated,
@@ -75,6 +83,7 @@ class Case:
     resharding: Resharding | None = None
     scenario: str = ""
     replicas_on_gpus: tuple[int, ...] = ()
+    timed_unit: TimedUnit = "step"
     faults: tuple[str, ...] = ()
     aggregation: Aggregated | None = None
     # Predicted step of the case.
@@ -324,6 +333,7 @@ def _append(
             sparse_duplicates=case.sparse_duplicates,
             scenario=case.scenario,
             replicas_on_gpus=case.replicas_on_gpus,
+            timed_unit=case.timed_unit,
             faults=case.faults,
         ),
         machine=Machine(

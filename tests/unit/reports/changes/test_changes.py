@@ -293,6 +293,13 @@ def test_another_payload_alone_is_not_another_workload(runs: Runs) -> None:
     assert {case.strategy for case in changes.cases if case.more_bytes} == {*USUAL_S}
 
 
+def test_a_case_that_is_timed_by_another_unit_is_not_compared(runs: Runs) -> None:
+    later = [replace(case, timed_unit="window" if case.strategy == "ps" else "step") for case in cases()]
+    change = of(runs.changes(cases(), later), "ps")
+    assert change.verdict == "not-comparable"
+    assert change.why == "timed by step, now by window; repeat the run of the older version"
+
+
 def test_an_older_record_is_compared_and_what_it_lacks_is_said(runs: Runs) -> None:
     changes = runs.changes(cases(), cases(**KNOWN), slower=1.4)
     assert verdicts(changes) == dict.fromkeys(USUAL_S, "same") | {"single": "cannot-tell"}
