@@ -13,6 +13,7 @@ from harness.measure.timeouts import USUAL
 from harness.provision.protocols import ClusterFacts
 from harness.run import open_case
 from harness.run.open_case import OpenCase
+from strategies.plan.execution import Execution
 
 MEASURE = Measure(warmup_steps=2, steps=4, repeats=1, interleave=True, seed=0, batch="global")
 
@@ -47,7 +48,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def opened(device: Any, *, has_reference: bool = True) -> OpenCase:
-    execution = SimpleNamespace(period=1, cycle=1, steps_per_loop=1)
+    execution = Execution()
     plan = SimpleNamespace(
         execution=execution, replicas_per_task=(1,), faults=(), batch_size=8, strategy_class="exact"
     )
