@@ -16,11 +16,11 @@ from strategies.passes.update.linear_rows import read_linearly
 from strategies.plan.schema import BatchSummary, StatisticSummary, StepSummary, VariableSummary
 
 
-def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, float]) -> StepSummary:
+def summarise(step: TrainGraph, workload: str, rows: Mapping[str, tuple[float, float]]) -> StepSummary:
     """Summarise variables, their sizes and their gradients.
 
     Args:
-        rows_per_example: variable → rows of its sparse gradient per example, if known.
+        rows: variable → rows of its sparse gradient per example, and further ones per step, if known.
     """
     hoisted = with_hoisted_reads(step)
     spreads = spread_along(hoisted)
@@ -47,7 +47,8 @@ def summarise(step: TrainGraph, workload: str, rows_per_example: Mapping[str, fl
             shape=dims,
             bytes=element_bytes(v.dtype) * n_elements(dims),
             sparse=v.name in sparse,
-            rows_per_example=rows_per_example.get(v.name),
+            rows_per_example=rows[v.name][0] if v.name in rows else None,
+            rows_per_step=rows[v.name][1] if v.name in rows else 0.0,
             linear_rows=v.name in linear,
             synced=v.name in crossings,
             readiness=step.readiness.get(v.name),

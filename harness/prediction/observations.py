@@ -111,12 +111,11 @@ class ProfiledWorkload:
     def step_of(self, examples: int) -> StepSummary:
         """The step, with the measured rows of its sparse gradients.
 
-        Shapes tell at most an upper bound: they do not tell how many different ids a batch has, or that a
-        sampled softmax draws as many rows for a whole batch as for one example.
+        Shapes do not tell how many different ids a batch has.
         """
         rows = self.profile(examples).rows
         variables = tuple(
-            v.model_copy(update={"rows_per_example": rows[v.name] / examples})
+            v.model_copy(update={"rows_per_example": rows[v.name] / examples, "rows_per_step": 0.0})
             if v.sparse and v.name in rows
             else v
             for v in self.step.variables

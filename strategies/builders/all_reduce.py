@@ -107,9 +107,9 @@ def in_buckets(
     """
     transport = transport_of(topology, params)
     nodes = {v.name: node_of(v, synchronizer=synchronizer if v.synced else "none") for v in step.variables}
-    examples = max(map(sum, topology.kinds().examples))
+    shards = max(topology.kinds().examples, key=sum)
     n_bytes = {
-        v.name: most_rows_bytes(nodes[v.name], v, examples) if v.sparse else v.bytes
+        v.name: most_rows_bytes(nodes[v.name], v, shards) if v.sparse else v.bytes
         for v in step.variables
         if v.synced and (transport == "tcp" or not v.sparse)
     }

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
 import numpy as np
@@ -23,22 +23,45 @@ from strategies.passes.replicate.hoist_reads import calls_with_values
 from strategies.tf_bridge.snippet import static_specs
 
 
-def rows_per_example(step: TracedStep) -> dict[str, float]:
-    """Variable → rows of its sparse gradient per example, if static shapes determine them."""
-    indices = {mark.indices for mark in step.marks if mark.indices is not None}
+class Rows(NamedTuple):
+    """Rows of a sparse gradient; `per_step` do not depend on the number of examples."""
+
+    per_example: float
+    per_step: float = 0.0
+
+
+_FEW, _MORE = 2, 3
+"""Examples of two batches whose rows are on a line; of a single one, some models remove the axis."""
+
+
+def rows_of(step: TracedStep) -> dict[str, Rows]:
+    """Variable → rows of its sparse gradient, if static shapes determine them."""
     sizes = {part.shape.dims[0] for part in step.batch if part.shape.dims}
-    if not indices or len(sizes) != 1:
+    if len(sizes) != 1 or all(mark.indices is None for mark in step.marks):
         return {}
-    n_examples = max(1, *sizes)  # -1 where the batch axis is free
+    (size,) = sizes
+    if size > 0:
+        return {variable: Rows(n / size) for variable, n in _row_counts(step, size).items()}
+    few, more = _row_counts(step, _FEW), _row_counts(step, _MORE)
+    rows: dict[str, Rows] = {}
+    for variable in few.keys() & more.keys():
+        per_example = (more[variable] - few[variable]) / (_MORE - _FEW)
+        rows[variable] = Rows(per_example, few[variable] - _FEW * per_example)
+    return {variable: own for variable, own in rows.items() if min(own) >= 0}
+
+
+def _row_counts(step: TracedStep, n_examples: int) -> dict[str, int]:
+    """Variable → rows of its sparse gradient in a batch of this size, if static shapes determine them."""
+    indices = {mark.indices for mark in step.marks if mark.indices is not None}
     shapes = _shapes(prune(_with_batch_size(step.graph, step.batch, n_examples), indices))
-    rows: dict[str, float] = {}
+    rows: dict[str, int] = {}
     unknown: set[str] = set()
     for mark in step.marks:
         dims = None if mark.indices is None else shapes.get(mark.indices)
         if dims is None or len(dims) != 1 or dims[0] < 0:
             unknown.add(mark.variable)
         else:
-            rows[mark.variable] = rows.get(mark.variable, 0.0) + dims[0] / n_examples
+            rows[mark.variable] = rows.get(mark.variable, 0) + dims[0]
     return {variable: n for variable, n in rows.items() if variable not in unknown}
 
 
@@ -73,7 +96,7 @@ class Captured:
         initial: variable → value before the first step.
         variables: name → variable of the user; captured constants have none.
         returns_loss: True if the step's loss is the tensor that the user's step returns.
-        rows_per_example: variable → rows of its sparse gradient per example, if static shapes determine them.
+        rows: variable → rows of its sparse gradient, if static shapes determine them.
         scales_loss: True if an optimizer unscales gradients and skips those that are not finite.
         lines: node → line of the user's file that created it.
     """
@@ -82,7 +105,7 @@ class Captured:
     initial: Mapping[str, Array]
     variables: Mapping[str, tf.Variable]
     returns_loss: bool
-    rows_per_example: Mapping[str, float]
+    rows: Mapping[str, Rows]
     lines: Mapping[str, str]
     scales_loss: bool = False
 
@@ -123,7 +146,7 @@ def capture(
         initial=contents.initial,
         variables=contents.variables,
         returns_loss=assembled.losses[0].tensor == traced.recorder.loss,
-        rows_per_example=rows_per_example(contents.step),
+        rows=rows_of(contents.step),
         lines=lines_of(traced.concrete.graph),
         scales_loss=any(
             isinstance(optimizer, keras.optimizers.LossScaleOptimizer)

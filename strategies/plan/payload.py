@@ -1,6 +1,6 @@
 """Payload: bytes of gradients, rows and values as tasks send them, from the plan alone."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from strategies.ir.graph import DType, element_bytes, n_elements
@@ -77,24 +77,26 @@ def row_bytes(node: PlanNode, dtype: str | None = None) -> int:
 
 
 def most_rows_bytes(
-    node: PlanNode, variable: VariableSummary, examples: int, dtype: str | None = None
+    node: PlanNode, variable: VariableSummary, shards: Sequence[float], dtype: str | None = None
 ) -> float:
-    """Upper bound of the bytes of rows and ids of a sparse gradient for this many examples.
+    """Upper bound of the bytes of rows and ids of a sparse gradient.
 
     Args:
+        shards: examples of each shard whose gradients are together.
         dtype: type in which rows are sent; None for their own type.
     """
-    return most_rows(node, variable, examples) * (row_bytes(node, dtype) + ID_BYTES)
+    return most_rows(node, variable, shards) * (row_bytes(node, dtype) + ID_BYTES)
 
 
-def most_rows(node: PlanNode, variable: VariableSummary, examples: int) -> float:
-    """Upper bound of the rows that a sparse gradient has for this many examples."""
-    rows = looked_up(node, variable, examples)
+def most_rows(node: PlanNode, variable: VariableSummary, shards: Sequence[float]) -> float:
+    """Upper bound of the rows that a sparse gradient of these shards has."""
+    rows = looked_up(node, variable, shards)
     return min(float(node.shape[0]), rows) if node.merges_rows else rows
 
 
-def looked_up(node: PlanNode, variable: VariableSummary, examples: int) -> float:
-    """Number of rows that these examples look up, equal ids counted; a part of a table has its share."""
-    table = float(variable.shape[0])
-    rows = table if variable.rows_per_example is None else variable.rows_per_example * examples
+def looked_up(node: PlanNode, variable: VariableSummary, shards: Sequence[float]) -> float:
+    """Number of rows that these shards look up, equal ids counted; a part of a table has its share."""
+    table = rows = float(variable.shape[0])
+    if variable.rows_per_example is not None:
+        rows = variable.rows_per_example * sum(shards) + variable.rows_per_step * len(shards)
     return rows * node.shape[0] / max(table, 1.0)

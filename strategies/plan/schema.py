@@ -56,6 +56,7 @@ class VariableSummary(Frozen):
         shape: shape; -1 is an unknown length.
         sparse: True if its gradient is sparse (IndexedSlices).
         rows_per_example: gradient rows per example; None if dense or unknown.
+        rows_per_step: further gradient rows of each replica and micro-batch, such as a sampled softmax draws.
         linear_rows: True if its update depends only on the sum of the rows of each id.
         synced: True if its gradient or its new state crosses replicas.
         readiness: position in the order in which the backward pass produces gradients, None without a
@@ -85,6 +86,7 @@ class VariableSummary(Frozen):
     bytes: int
     sparse: bool = False
     rows_per_example: float | None = None
+    rows_per_step: float = 0.0
     linear_rows: bool = False
     synced: bool = False
     readiness: int | None = None

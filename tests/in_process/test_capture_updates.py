@@ -237,7 +237,7 @@ def test_rows_reach_the_update_as_they_are(tmp_path, optimizer, options):
     assert len(sparse) == 1
     readers = captured.step.graph.consumers[sparse[0].indices]
     assert "Unique" not in [n.op for n in readers], "the optimizer sees each row by itself"
-    assert captured.rows_per_example == {sparse[0].variable: 8.0 if options.get("shared") else 4.0}
+    assert captured.rows == {sparse[0].variable: (8.0 if options.get("shared") else 4.0, 0.0)}
     assert_equivalent(captured, tmp_path, id_batches())
 
 
@@ -295,13 +295,24 @@ def test_a_step_with_sparse_gradients_is_traced_once(replica_batch):
     step, traced = counted(looking_up(optimizers.Adam(0.01)))
     captured = capture(step, IDS, replica_batch=replica_batch)
     assert len(traced) == 1
-    assert list(captured.rows_per_example.values()) == [4.0]
+    assert list(captured.rows.values()) == [(4.0, 0.0)]
 
 
 def test_rows_of_a_lookup_in_a_function_are_told():
     step = looking_up(optimizers.Adam(0.01))
     captured = capture(replace(step, loss=tf.function(step.loss)), IDS)
-    assert list(captured.rows_per_example.values()) == [4.0]
+    assert list(captured.rows.values()) == [(4.0, 0.0)]
+
+
+def test_rows_that_a_step_draws_whatever_its_examples_are_told_apart():
+    table = tf.Variable(np.ones((7, 2), "float32"), name="table")
+
+    def loss(batch):
+        drawn = tf.random.uniform((3,), maxval=7, dtype=tf.int32)
+        return tf.reduce_mean(tf.gather(table, tf.concat([tf.reshape(batch[0], [-1]), drawn], axis=0)))
+
+    captured = capture(Step(loss, [table], optimizers.SGD(0.1)), IDS)
+    assert list(captured.rows.values()) == [(4.0, 3.0)]
 
 
 def test_rows_that_no_shape_tells_are_not_told():
@@ -312,4 +323,4 @@ def test_rows_that_no_shape_tells_are_not_told():
 
     captured = capture(Step(loss, [table], optimizers.SGD(0.1)), IDS)
     assert captured.step.gradients()[0].indices is not None
-    assert captured.rows_per_example == {}
+    assert captured.rows == {}

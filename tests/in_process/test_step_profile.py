@@ -45,8 +45,8 @@ def profiled(tmp_path_factory):
     captured = capture(step, (tf.TensorSpec((3,), tf.float32), tf.TensorSpec((), tf.int32)))
     folder: Path = tmp_path_factory.mktemp("captured")
     save(folder, captured.step, captured.initial)
-    assert captured.rows_per_example == {}
-    summary = summarise(captured.step, "layers", captured.rows_per_example)
+    assert captured.rows == {}
+    summary = summarise(captured.step, "layers", captured.rows)
     topology = Topology(replicas_per_task=(1, 1), batch_size=8)
     compiled = compile_step(captured.step, make_plan("none", {}, summary, topology), 1)
     session = WorkerSession(compiled.program, OWN_DEVICES, InitialValues(folder))

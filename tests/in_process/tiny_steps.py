@@ -79,7 +79,7 @@ def assert_equivalent(
     """
     batches = dense_batches() if batches is None else batches
     folder = folder / f"capture_{next(_numbers)}"
-    summary = summarise(captured.step, "tiny", captured.rows_per_example)
+    summary = summarise(captured.step, "tiny", captured.rows)
     save(folder, captured.step, captured.initial)
     step, initial = step_in_float64(captured.step), InitialValues(folder, float64=True)
     fed = [[in_float64(part) for part in batch] for batch in batches]

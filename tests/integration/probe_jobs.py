@@ -96,7 +96,7 @@ def capture_workload(
 
     workload = resolve(name, {})
     captured = capture(workload.train_step(), workload.dataset(0).element_spec)
-    summary = summarise(captured.step, workload.name, captured.rows_per_example)
+    summary = summarise(captured.step, workload.name, captured.rows)
     save(Path(folder), captured.step, captured.initial)
     batches = examples_of(workload).batches(workload.batch_size)
     return workload.batch_size, list(itertools.islice(batches, n_batches)), summary

@@ -151,7 +151,7 @@ def _stored(
         draws=draws,
         build=lambda: _build(case, workload_of(case), element_spec, seed).own,
     )
-    return step, summarise(step, case.workload_name, captured.rows_per_example), users
+    return step, summarise(step, case.workload_name, captured.rows), users
 
 
 def _facts(

@@ -135,19 +135,20 @@ def _rows_flow(members: Parts, run: RunFacts) -> Flow:
     node, topology = members[0][0].node, run.topology
     n, in_ring = node.n_members(topology), node.transport == "tcp"
 
-    def most_bytes(examples: int, *, lengths: int) -> float:
-        """Most bytes of a share of these examples, with the lengths that are sent first."""
+    def most_bytes(examples: Sequence[int], *, lengths: int) -> float:
+        """Most bytes of a share of replicas with these examples, with the lengths that are sent first."""
         n_bytes = 0.0
         for parts, variable in members:
             by_rule = parts.node.synchronizer == "robust-gather"
             dtype = run.types.of_rows(node.dtype) if by_rule else None
-            rows_bytes = most_rows_bytes(parts.node, variable, examples, dtype) + lengths
+            rows_bytes = most_rows_bytes(parts.node, variable, run.shards(*examples), dtype) + lengths
             n_bytes += parts.n * rows_bytes * row_crossings(variable)
         return n_bytes
 
-    most = max(map(sum, run.kinds) if in_ring or n == topology.n_tasks else map(max, run.kinds))
+    is_of_tasks = in_ring or n == topology.n_tasks
+    most = max(run.kinds if is_of_tasks else ((max(kind),) for kind in run.kinds), key=sum)
     if in_ring:
-        by_kind = np.array([most_bytes(sum(examples), lengths=RING_LENGTHS_BYTES) for examples in run.kinds])
+        by_kind = np.array([most_bytes(kind, lengths=RING_LENGTHS_BYTES) for kind in run.kinds])
         # The next worker's share arrives last and is not passed on.
         links = run.own_ring(by_kind[np.array(topology.kinds().of_task)], stays=1)
     else:
@@ -160,7 +161,9 @@ def _rows_flow(members: Parts, run: RunFacts) -> Flow:
         transport=run.carrier(node),
         links=links,
         n_members=n,
-        value_bytes=sum(parts.n * most_rows_bytes(parts.node, variable, most) for parts, variable in members),
+        value_bytes=sum(
+            parts.n * most_rows_bytes(parts.node, variable, run.shards(*most)) for parts, variable in members
+        ),
         n_messages=1 if in_ring else 2 * n_parts,
         n_rounds=2 * max(1, *(row_crossings(variable) for _, variable in members)),
     )

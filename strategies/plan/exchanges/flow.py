@@ -107,6 +107,11 @@ class RunFacts:
         """Kind of tasks → examples of each replica of such a task."""
         return self.topology.kinds().examples
 
+    def shards(self, *examples: int) -> Sequence[float]:
+        """Examples of each micro-batch of replicas with these examples."""
+        k = self.topology.micro_batches
+        return [n / k for n in examples for _ in range(k)]
+
     def carrier(self, node: PlanNode) -> Carrier:
         if node.transport in ("tcp", "nccl"):
             return node.transport

@@ -118,8 +118,8 @@ def _is_small(node: PlanNode) -> bool:
 def _served_rows(parts: AlikeParts, variable: VariableSummary, run: RunFacts) -> Iterator[_Served]:
     """Rows that replicas look up by ids, and rows of the gradient that a worker sends."""
     node, reads, crossings = parts.node, variable.reads, row_crossings(variable)
-    looked_up_rows = [sum(looked_up(node, variable, n) for n in examples) for examples in run.kinds]
-    rows = [sum(most_rows(node, variable, n) for n in examples) for examples in run.kinds]
+    looked_up_rows = [sum(looked_up(node, variable, run.shards(n)) for n in kind) for kind in run.kinds]
+    rows = [sum(most_rows(node, variable, run.shards(n)) for n in kind) for kind in run.kinds]
     pushed_row_bytes = row_bytes(node, run.types.of_rows(node.dtype)) + ID_BYTES
     n_replicas = max(map(len, run.kinds))
     exchanges: tuple[tuple[Op, Values, list[float], int, int, int], ...] = (

@@ -138,6 +138,10 @@ class _Step:
                 links[one.task, other.task] += max(shares[one.rank], shares[other.rank])
         return links
 
+    def shards(self, *examples):
+        k = self.topology.micro_batches
+        return [n / k for n in examples for _ in range(k)]
+
     def pulled(self, part, reads_of):
         others = (task for task in range(self.n_tasks) if task != part.destination)
         return {(part.destination, task): part.bytes * reads_of(len(self.local[task])) for task in others}
@@ -151,8 +155,8 @@ class _Step:
             yield "pull", self.pulled(part, lambda n: n * variable.reads - spared * (n - 1))
         for task in others if part.sparse else ():
             for replica in self.local[task]:
-                ids = looked_up(part, variable, replica.examples) * variable.reads
-                rows = most_rows(part, variable, replica.examples) * row_crossings(variable)
+                ids = looked_up(part, variable, self.shards(replica.examples)) * variable.reads
+                rows = most_rows(part, variable, self.shards(replica.examples)) * row_crossings(variable)
                 pushed = rows * (row_bytes(part, self.types.of_rows(part.dtype)) + ID_BYTES)
                 yield "pull", {(part.destination, task): ids * row_bytes(part)}
                 yield "push", {(task, part.destination): ids * ID_BYTES + pushed}
@@ -198,8 +202,12 @@ class _Step:
         n, n_times = part.n_members(self.topology), row_crossings(variable)
         shards = [[replica.examples for replica in replicas] for replicas in self.local]
         if part.transport == "tcp":
-            shares = [most_rows_bytes(part, variable, sum(shard)) + RING_LENGTHS_BYTES for shard in shards]
+            shares = [
+                most_rows_bytes(part, variable, self.shards(*shard)) + RING_LENGTHS_BYTES for shard in shards
+            ]
             return self.around([share * n_times for share in shares], 1)
-        most = max(map(sum, shards) if n == self.n_tasks else map(max, shards))
+        most = max(shards if n == self.n_tasks else ([max(shard)] for shard in shards), key=sum)
         dtype = self.types.of_rows(part.dtype) if part.synchronizer == "robust-gather" else part.dtype
-        return self.ring((n - 1) * (most_rows_bytes(part, variable, most, dtype) + LENGTH_BYTES) * n_times)
+        return self.ring(
+            (n - 1) * (most_rows_bytes(part, variable, self.shards(*most), dtype) + LENGTH_BYTES) * n_times
+        )

@@ -63,6 +63,7 @@ def _variable(draw, name, place):
         fields |= {
             "sparse": True,
             "rows_per_example": draw.choice((None, 1.0, 2.0, 2.5)),
+            "rows_per_step": draw.choice((0.0, 3.0)),
             "linear_rows": draw.random() < 0.5,
             "dense_crossings": draw.choice((0, 0, min(1, crossings - 1))),
         }
