@@ -74,7 +74,9 @@ def test_one_profile_gives_computation_in_proportion() -> None:
 
 
 def test_no_profile_is_less_than_nothing() -> None:
-    steep = replace(WORKLOAD, profiles={n: profile(compute_s=s, examples=n) for n, s in ((8, 0.010), (4, 0.001))})
+    steep = replace(
+        WORKLOAD, profiles={n: profile(compute_s=s, examples=n) for n, s in ((8, 0.010), (4, 0.001))}
+    )
     assert steep.profile(2).compute_s > 0
 
 
