@@ -13,14 +13,14 @@ from strategies.ir.traversal import ancestors, levels_of
 from strategies.ir.variable import Variable
 from strategies.passes.replicate.hoist_reads import hoisted as with_hoisted_reads
 from strategies.passes.update.linear_rows import read_linearly
-from strategies.plan.schema import BatchSummary, StatisticSummary, StepSummary, VariableSummary
+from strategies.plan.schema import BatchSummary, Rows, StatisticSummary, StepSummary, VariableSummary
 
 
-def summarise(step: TrainGraph, workload: str, rows: Mapping[str, tuple[float, float]]) -> StepSummary:
+def summarise(step: TrainGraph, workload: str, rows: Mapping[str, Rows]) -> StepSummary:
     """Summarise variables, their sizes and their gradients.
 
     Args:
-        rows: variable → rows of its sparse gradient per example, and further ones per step, if known.
+        rows: variable → rows of its sparse gradient, if known.
     """
     hoisted = with_hoisted_reads(step)
     spreads = spread_along(hoisted)
@@ -47,8 +47,8 @@ def summarise(step: TrainGraph, workload: str, rows: Mapping[str, tuple[float, f
             shape=dims,
             bytes=element_bytes(v.dtype) * n_elements(dims),
             sparse=v.name in sparse,
-            rows_per_example=rows[v.name][0] if v.name in rows else None,
-            rows_per_step=rows[v.name][1] if v.name in rows else 0.0,
+            rows_per_example=rows[v.name].per_example if v.name in rows else None,
+            rows_per_step=rows[v.name].per_step if v.name in rows else 0.0,
             linear_rows=v.name in linear,
             synced=v.name in crossings,
             readiness=step.readiness.get(v.name),

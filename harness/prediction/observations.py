@@ -25,7 +25,6 @@ from harness.written_values import Scalar
 from strategies.errors import StrategyError
 from strategies.plan.exchanges.flow import Flow
 from strategies.plan.schema import StepSummary
-from strategies.plan.traffic import traffic_of
 from strategies.planner import exchanges, topology_of
 from strategies.topology import Device, Topology
 
@@ -293,14 +292,12 @@ def planned_step(workload: ProfiledWorkload, chosen: Chosen, topology: Topology)
         StrategyError: the strategy cannot lay it out there.
     """
     plan = chosen.plan(workload.step, topology)
-    kinds = topology_of(plan).kinds()
-    profiles = {sum(shape): workload.profile(sum(shape)) for shape in kinds.examples}
-    flows = exchanges(plan, workload.step_of(max(profiles)))
+    shapes = topology_of(plan).kinds().examples
+    profiles = {sum(shape): workload.profile(sum(shape)) for shape in shapes}
     return PlannedStep(
         plan=plan,
         step=workload.step,
-        flows=flows,
-        traffic=traffic_of(flows, kinds),
+        flows=exchanges(plan, workload.step_of(max(profiles))),
         profiles=profiles,
     )
 

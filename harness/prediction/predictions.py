@@ -295,7 +295,7 @@ def predict_planned(
     known = probe.spreads.get(family(planned.flows), max(probe.spreads.values(), default=0.0))
     spread = max(SMALLEST_SPREAD, known if planned.flows else 0.0)
     factor = math.exp(_TWO_SIDED_95 * spread)
-    plan = planned.plan
+    plan, traffic = planned.plan, planned.traffic
     beyond = {
         "examples per worker": not all(map(workload.is_between, planned.profiles)),
         "cores per worker": _cores(question, probe) != probe.identity.cores,
@@ -309,8 +309,8 @@ def predict_planned(
         low_s=step_s / factor,
         high_s=step_s * factor,
         efficiency=(alone_s + slow_s + workload.idle_of(examples)) / step_s,
-        payload_bytes=sum(alike.sent_bytes * len(alike.tasks) for alike in planned.traffic),
-        busiest_bytes=max((alike.busiest_bytes for alike in planned.traffic), default=0),
+        payload_bytes=sum(alike.sent_bytes * len(alike.tasks) for alike in traffic),
+        busiest_bytes=max((alike.busiest_bytes for alike in traffic), default=0),
         memory_bytes=plan.worker_bytes + max(plan.server_bytes, default=0),
         limited_by=_limit(planned, step, alone_s + slow_s, step_s, _cores(question, probe), n_turns),
         extrapolated=(

@@ -32,6 +32,7 @@ from harness.prediction.task_classes import TaskClasses, task_classes
 from strategies.plan.exchanges.flow import Flow
 from strategies.plan.partitions import alike_parts
 from strategies.plan.schema import Plan, StepSummary, TaskTraffic
+from strategies.plan.traffic import traffic_of
 from strategies.planner import topology_of
 
 _SHORT = 0.01
@@ -64,15 +65,18 @@ class PlannedStep:
 
     Attributes:
         flows: exchanges of the plan, with the measured rows of its tables.
-        traffic: bytes of these exchanges by task; the plan's own are an upper bound.
         profiles: examples of a task → profile of its step without communication.
     """
 
     plan: Plan
     step: StepSummary
     flows: Sequence[Flow]
-    traffic: Sequence[TaskTraffic] = ()
     profiles: Mapping[int, StepProfile]
+
+    @property
+    def traffic(self) -> Sequence[TaskTraffic]:
+        """Bytes of the exchanges by task; the plan's own are an upper bound."""
+        return traffic_of(self.flows, topology_of(self.plan).kinds())
 
     @property
     def period(self) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
@@ -20,15 +20,8 @@ from strategies.ir.train_graph import BatchInput, Reduction, TrainGraph
 from strategies.ir.traversal import prune
 from strategies.ir.variable import Rule
 from strategies.passes.replicate.hoist_reads import calls_with_values
+from strategies.plan.schema import Rows
 from strategies.tf_bridge.snippet import static_specs
-
-
-class Rows(NamedTuple):
-    """Rows of a sparse gradient; `per_step` do not depend on the number of examples."""
-
-    per_example: float
-    per_step: float = 0.0
-
 
 _FEW, _MORE = 2, 3
 """Examples of two batches whose rows are on a line; of a single one, some models remove the axis."""

@@ -1,7 +1,7 @@
 """A plan: the treatment of every variable by a strategy, as JSON to read, compare, edit and run again."""
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -47,6 +47,13 @@ class Frozen(BaseModel):
     """Base of the JSON models: frozen, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Rows(NamedTuple):
+    """Rows of a sparse gradient; those per step do not depend on the number of examples."""
+
+    per_example: float
+    per_step: float = 0.0
 
 
 class VariableSummary(Frozen):

@@ -24,7 +24,7 @@ BATCH = [np.arange(24, dtype=np.float32).reshape(8, 3) / 24, np.arange(8, dtype=
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory):
-    """Two dense layers and a table, of which each row is looked up once, under momentum."""
+    """Two dense layers and a table, under momentum. Each id of a batch is looked up once."""
     import keras
 
     keras.backend.clear_session()

@@ -14,7 +14,6 @@ from harness.cli import output
 from harness.cli.output import Answer, answer_in_lines
 from harness.cli.output_files import is_stdout, naming, output_file
 from harness.errors import EXIT_CASE, EXIT_OK, UsageError
-from harness.records.predictions import PROBES
 from harness.records.run_documents import PREDICTIONS, REPORT, RUN_FILE
 
 EXAMPLE = "stratbench report runs/quickstart-20260101t120000z-0badcafe --format html --open"
@@ -90,13 +89,13 @@ def report(
 
 
 def _predict_missing(run_dirs: list[Path]) -> None:
-    """Predict the cases of runs without predictions, if there are probes that could be of their machines."""
+    """Predict the cases of runs without predictions."""
     missing = [
         run_dir
         for run_dir in run_dirs
         if (run_dir / RUN_FILE).is_file() and not (run_dir / PREDICTIONS).exists()
     ]
-    if missing and PROBES.is_dir():
+    if missing:
         from harness.run_predictions import predict_ended
 
         for run_dir in missing:

@@ -155,7 +155,7 @@ RECOMMENDATION = Recommendation(
 
 
 class Pipeline(ModuleType):
-    """Stands in for `harness.pipeline` and `harness.foresight`: notes requests, answers with their types."""
+    """Stands in for `harness.pipeline` and `harness.foresight`: notes requests, returns set answers."""
 
     def __init__(self) -> None:
         super().__init__("harness.pipeline")

@@ -166,7 +166,7 @@ def test_a_line_without_a_checksum_is_older_than_they_are_or_damaged() -> None:
 
 @pytest.mark.parametrize(("period", "unit", "p50"), [(8, "step", 0.3), (8, "period", 0.1), (1, "step", 0.1)])
 def test_the_median_of_older_periodic_steps_is_their_mean(period: int, unit: TimedUnit, p50: float) -> None:
-    """Their percentiles are those of single steps, most of which have no exchange."""
+    """Percentiles of older records are over single steps, and most steps have no exchange."""
     steps = StepSeconds(n=16, mean=0.3, p50=0.1, p90=0.5, p99=0.9)
     method = Method(
         seed=0, steps=50, warmup_rule="auto", interleave=True, batch_rule="global", timed_unit=unit
