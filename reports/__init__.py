@@ -65,8 +65,8 @@ def render(
         )
     report = _report(run_dirs, with_files=format in ("html", "json"), with_steps=format == "html")
     if notify is not None:
-        # CSV cannot list the others; all other formats do.
-        _notify(report, notify, notify_damage or notify, most=None if format == "csv" else _MOST_MESSAGES)
+        most = None if format in ("csv", "junit") else _MOST_MESSAGES  # these cannot list the others
+        _notify(report, notify, notify_damage or notify, most=most)
     in_run_folder = (
         destination is not None
         and len(run_dirs) == 1

@@ -293,7 +293,7 @@ def describe() -> list[dict[str, Any]]:
             "name": s.name,
             "usual_name": s.usual_name,
             "summary": s.summary,
-            "class": s.strategy_class,
+            "class": settled(s)[0].strategy_class,
             "params": [param.describe() for param in s.params],
         }
         for s in STRATEGIES

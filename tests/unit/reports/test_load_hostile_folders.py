@@ -224,6 +224,14 @@ def test_a_few_of_many_are_told_and_the_rest_counted(folder: Path) -> None:
     assert "results.jsonl line 15" in text
 
 
+@pytest.mark.parametrize("format", ["csv", "junit"])
+def test_all_are_told_if_the_report_cannot_list_them(folder: Path, format: str) -> None:
+    edit(folder, lambda lines: [*lines, *[b"oops"] * 9, lines[-1]])
+    messages: list[str] = []
+    reports.render([folder], format, notify=messages.append)
+    assert len([message for message in messages if message.startswith("left out: ")]) == 10
+
+
 def test_a_small_file_of_endless_steps_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = load(folder)
     n_rows = 58 * run.records[-1].workers
