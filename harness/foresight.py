@@ -48,7 +48,7 @@ def predict(request: PredictRequest) -> Predicted:
     Raises:
         UsageError: there is no profile or no probe, or no strategy can be predicted.
     """
-    stored = _profiling_run(request.source, request.options)
+    stored = _profiling_run(request)
     workloads = profiled_workloads(stored)
     path, stored_probe = _probe_for(identity_of(stored), request)
     speed = speed_of(stored, workloads, stored_probe)
@@ -75,7 +75,7 @@ def recommend(request: RecommendRequest) -> Recommendation:
         Interrupted: a signal arrived; no plan was written.
     """
     try:
-        stored = _profiling_run(request.source, request.options)
+        stored = _profiling_run(request)
         workloads = profiled_workloads(stored)
         workload = chosen_workload(workloads, request.workload)
         _, stored_probe = _probe_for(identity_of(stored), request)
@@ -122,38 +122,44 @@ def _with_measurements(
         )
 
 
-def _profiling_run(source: Experiment | Path, options: RunOptions) -> StoredRun:
-    """Run with the profiles of workloads, made now from an experiment."""
-    if isinstance(source, Path):
-        return load_run(source)
-    outcome = run(source, options)
+def _profiling_run(request: PredictRequest | RecommendRequest) -> StoredRun:
+    """Run with the profiles of workloads, made now from an experiment.
+
+    Raises:
+        UsageError: the request names a probe that cannot be read.
+    """
+    if request.probe is not None:
+        read_probe(request.probe, _way_out(request))  # before minutes of profiling
+    if isinstance(request.source, Path):
+        return load_run(request.source)
+    outcome = run(request.source, request.options)
     assert outcome.run_dir is not None
     return load_run(outcome.run_dir)
 
 
+def _way_out(request: PredictRequest | RecommendRequest) -> str:
+    return f"make one by `{probe_command(request.probing)}`"
+
+
 def _probe_for(identity: Identity, request: PredictRequest | RecommendRequest) -> tuple[Path, Probe]:
-    """Stored probe of a machine; measured now if there is none.
+    """Stored probe of a machine; for an experiment, measured now if it cannot be read.
 
     Raises:
         UsageError: it is another machine's, or there is none.
     """
     path = request.probe or identity.probe_path
-    way_out = f"make one by `{probe_command(request.probing)}`"
-    if path.exists():
-        costs = read_probe(path, way_out)
-    elif request.probe is None and not isinstance(request.source, Path):
+    try:
+        costs = read_probe(path, _way_out(request))
+    except UsageError:
+        if request.probe is not None or isinstance(request.source, Path):
+            raise
         options = replace(request.options, out=None)
         _, costs = probe(ProbeRequest(spec=request.probing, out=path, options=options))
-    else:
-        raise UsageError(
-            f"must be there for predictions on {identity.provider} workers, got no {path}; {way_out}",
-            field="probe",
-        )
     others = identity.differences(costs.identity)
     if others:
         raise UsageError(
-            f"{path} must be of the machine that the run was made on, got {', '.join(others)}; {way_out} on "
-            "that machine",
+            f"{path} must be of the machine that the run was made on, got {', '.join(others)}; "
+            f"{_way_out(request)} on that machine",
             field="probe",
         )
     return path, costs

@@ -71,13 +71,12 @@ def shape_of(target: Target) -> ClusterShape:
 
 
 def _case(target: Target) -> Case:
-    batch_size = target.workload.params.get("batch_size")
     return Case(
         id="",
         workload=target.workload,
         strategy=target.strategy,
         shape=shape_of(target),
-        batch_size=batch_size if isinstance(batch_size, int) else None,
+        batch_size=target.workload.batch_size,
     )
 
 

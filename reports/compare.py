@@ -23,7 +23,7 @@ from reports.recommendation.verdict import verdict
 from reports.repeat_files.files_of_rows import ShownSteps, StepReader, StepShares, row_with_files
 from reports.repeat_files.plans import lines_of_each
 from reports.rows.parts import Problem
-from reports.rows.report import BATCH_RULES, GOALS, Comparison, Goal, LeftOut, Report
+from reports.rows.report import GOALS, Comparison, Goal, LeftOut, Report
 from reports.rows.row import Row
 from reports.shapes import BASELINE, ComparedShape, shape_text, shapes_of, strategy_names
 from reports.statistics import Ratio, mean_of
@@ -214,7 +214,7 @@ def _comparison(
         workers=shape.workers,
         replicas=shape.replicas,
         batch_size=shape.batch_size or None,
-        batch_rule=next((rule for rule in BATCH_RULES if any(m.batch_rule == rule for m in methods)), None),
+        batch_rule=next((method.batch_rule for method in methods), None),
         link_requested_mbit=shape.link_mbit or None,
         link_measured_mbit=mean_of(links),
         precision=shape.precision or AS_WRITTEN,

@@ -283,6 +283,8 @@ KNOBS = {
 }
 """Knobs that passes read from any plan, so that a name has one meaning; a strategy may allow
 fewer values."""
+ALONE = frozenset(strategy.name for strategy in STRATEGIES if strategy.single)
+"""Names of strategies that always run one worker."""
 _BY_NAME = {strategy.name: strategy for strategy in STRATEGIES}
 
 

@@ -16,20 +16,18 @@ from harness.experiment.chosen_strategy import Chosen, choose
 from harness.experiment.model import (
     AS_USUAL,
     NO_FAULTS,
-    BatchRule,
     CaseFilter,
     Computation,
     Experiment,
     Scenario,
 )
 from harness.experiment.references import StrategyRef, WorkloadRef
-from harness.records.conditions import AS_WRITTEN
+from harness.records.conditions import AS_WRITTEN, BatchRule, global_examples
 from harness.sections import sweeps_of
 from harness.written_values import Scalar
 from strategies.errors import suggestion
 from strategies.plan.execution import Execution
 
-_BATCH_SIZE = "batch_size"
 MAX_REPEATS = 10_000
 """Largest number of repeats in an experiment: a night's worth if the shortest takes four seconds."""
 CONTROL = "none"
@@ -162,7 +160,7 @@ def global_batch(case: Case, default: int) -> int:
         UsageError: fewer examples than replicas.
     """
     batch_size = default if case.batch_size is None else case.batch_size
-    size = batch_size * case.shape.n_replicas if case.batch_rule == "per-replica" else batch_size
+    size = global_examples(batch_size, case.batch_rule, case.shape.n_replicas)
     if size < case.shape.n_replicas:
         raise UsageError(
             f"must give each of {case.shape.n_replicas} replicas an example, got {size}; "
@@ -217,18 +215,17 @@ def _case(
     computation: Computation,
     scenario: Scenario = NO_FAULTS,
 ) -> Case:
-    from strategies.registry import STRATEGIES
+    from strategies.registry import ALONE
 
     # `single` is the same case, whatever shapes the others have.
-    alone = strategy.name in {entry.name for entry in STRATEGIES if entry.single}
-    batch_size = workload.params.get(_BATCH_SIZE)
+    alone = strategy.name in ALONE
     case = Case(
         id="",
         workload=workload,
         strategy=strategy,
         shape=shape.of_one_replica() if alone else shape,
         batch_rule=batch_rule,
-        batch_size=batch_size if isinstance(batch_size, int) else None,
+        batch_size=workload.batch_size,
         computation=computation if shape.hardware == "gpu" else dataclasses.replace(computation, tf32=None),
         # Faults of a single worker have no effect.
         scenario=NO_FAULTS if alone else scenario,

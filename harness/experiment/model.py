@@ -28,7 +28,7 @@ from harness.errors import UsageError
 from harness.experiment.chosen_strategy import merging_rows, with_registered_words
 from harness.experiment.cluster import Cluster, DeviceName, Provider
 from harness.experiment.references import StrategyRef, WorkloadRef, strategy_from, workload_from
-from harness.records.conditions import AS_WRITTEN
+from harness.records.conditions import AS_WRITTEN, BatchRule
 from harness.sections import (
     AbsolutePath,
     Count,
@@ -49,7 +49,6 @@ from harness.written_values import kebab
 from strategies.errors import StrategyError, suggestion
 from strategies.plan.faults import Fault, check_faults, fault_of
 
-BatchRule = Literal["global", "per-replica"]
 Goal = Literal["fastest", "cheapest", "network"]
 InputRule = Literal["staged", "pipeline"]
 Precision = Literal["float32", "bfloat16", "float16"]

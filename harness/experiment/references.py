@@ -15,6 +15,8 @@ _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _CONTINUES = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\s*=")
 _PLAN = ".json"
 _KERAS = "keras"
+BATCH_SIZE = "batch_size"
+"""Parameter that every workload has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,8 +63,19 @@ class WorkloadRef:
         """Absolute path of a user's file; None for a shipped workload."""
         return file_of(self.reference).absolute() if self.is_path else None
 
+    @property
+    def batch_size(self) -> int | None:
+        """Batch size in the parameters; None for the workload's own."""
+        batch_size = self.params.get(BATCH_SIZE)
+        return batch_size if isinstance(batch_size, int) else None
+
     def __str__(self) -> str:
         return self.reference + _params_text(self.params)
+
+
+def without_batch(params: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Parameters of a workload except its batch size."""
+    return {key: value for key, value in params.items() if key != BATCH_SIZE}
 
 
 def parse_strategy(text: str, *, field: str) -> StrategyRef:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from harness.canonical import JsonValue
 from harness.errors import UsageError
@@ -130,7 +130,7 @@ def probe_experiment(
     spec = load_experiment("probe", settings=settings, overrides=overrides, surroundings=surroundings)
     cluster = spec.cluster
     is_scarce = "cluster" in cluster.provider or "gpu" in cluster.device or cluster.cores_per_worker != (1,)
-    if is_scarce and "cluster.workers" not in paths:
+    if is_scarce and not is_set("cluster.workers", paths):
         two = {**(overrides or {}), "cluster.workers": 2}
         spec = load_experiment("probe", settings=settings, overrides=two, surroundings=surroundings)
     return spec if any(_is_within(path, ("matrix",)) for path in paths) else _without_idle_filters(spec)
@@ -165,6 +165,15 @@ def _settings_of(cluster: Cluster) -> dict[str, JsonValue]:
         for key, value in cluster.model_dump(mode="json", by_alias=True).items()
         if key not in _NOT_OF_MACHINES and value != usual.get(key)
     }
+
+
+def is_set(key: str, paths: Iterable[str]) -> bool:
+    """True if one of some settings has a key, a part of it, or a section with it.
+
+    Args:
+        key, paths: dotted paths.
+    """
+    return any(_is_within(path, (key,)) or _is_within(key, (path,)) for path in paths)
 
 
 def _is_within(path: str, keys: Mapping[str, object] | Sequence[str]) -> bool:

@@ -44,7 +44,8 @@ class _Pair:
     Attributes:
         server: class of the servers; None for those that are not simulated.
         n_bytes: bytes between one server and one worker.
-        n_servers: servers of the class that each worker exchanges a message with; `n_workers` the reverse.
+        n_servers: servers of the class with which each worker exchanges messages. n_workers: workers of the
+            class with which each server does.
     """
 
     server: int | None
@@ -130,9 +131,9 @@ class ExchangeActivities:
 
         Args:
             after: class → activities before its values can be sent.
-            ends: class → further activities before the result of a collective is waited for.
+            ends: class → activities that must end before it takes the result of a collective.
         Returns:
-            Class → activities after which it has the result.
+            Class → activities after which it has the result; empty for pulls and ids, see `arrivals`.
         """
         if not e.is_served:
             return self._collective(e, after, ends)

@@ -44,7 +44,7 @@ class Observation:
     Attributes:
         family: kind of its exchanges, such as `tcp` or `servers`.
         planned: the step, with profiles that are scaled to its workers' processor time without exchanges.
-        step_s: mean duration. cpu_s: processor time of each worker.
+        step_s: median duration. cpu_s: processor time of each worker.
         idle_s: time in which workers without exchanges wait for each other in a step.
     """
 

@@ -10,26 +10,27 @@ from harness.experiment.cases import CONTROL
 from harness.experiment.load import laid_over
 from harness.prediction.conditions import probe_command
 from harness.prediction.observations import (
+    batch_rule_of,
     burst_of,
+    has_unknown_wait,
     is_usable,
     n_shared_of,
+    profiled_case,
     profiled_workloads,
     strategy_of,
-    workload_of,
 )
 from harness.prediction.predictions import Prediction, Question, predict
 from harness.prediction.probe import Identity, Probe, machine_of, read_probe
 from harness.records.record import Record
 from harness.records.stored_run import StoredRun
-from strategies.errors import StrategyError
 
 
 def measured_case_predictions(run: StoredRun) -> tuple[Mapping[str, Prediction], Sequence[str]]:
     """Predict each measured case with exchanges that has no stored prediction.
 
     Returns:
-        Case → prediction, without cases that cannot be predicted; and a reason for each kind of machine
-        that has no profile or no probe.
+        Case → prediction, without cases that cannot be predicted; and reasons that have a way out: there is
+        no profile or no probe, or it lacks a transport or a compressor.
     """
     by_machine: dict[Identity, list[Record]] = {}
     for record in run.records:
@@ -41,7 +42,9 @@ def measured_case_predictions(run: StoredRun) -> tuple[Mapping[str, Prediction],
         if cases:
             try:
                 probe = _probe(run, machine)
-                predictions |= _predict(replace(run, records=tuple(records)), cases, probe)
+                own, lacking = _predict(replace(run, records=tuple(records)), cases, probe)
+                predictions |= own
+                reasons += lacking
             except UsageError as error:
                 reasons.append(str(error))
     return predictions, reasons
@@ -56,6 +59,7 @@ def is_predicted(record: Record) -> bool:
         and record.workers > 1
         and record.replicas == 1
         and len({link.requested_mbit for link in links}) <= 1
+        and not has_unknown_wait(record)
     )
 
 
@@ -65,6 +69,7 @@ def question_of(record: Record) -> Question:
     return Question(
         workers=record.workers,
         batch_size=record.batch_size,
+        batch_rule=batch_rule_of(record),
         link_mbit=None if record.link is None else record.link.requested_mbit,
         link_burst_bytes=burst_of(record),
         n_shared=n_shared_of(record),
@@ -84,14 +89,22 @@ def _probe(run: StoredRun, machine: Identity) -> Probe:
     )
 
 
-def _predict(run: StoredRun, cases: Mapping[str, Record], probe: Probe) -> dict[str, Prediction]:
+def _predict(
+    run: StoredRun, cases: Mapping[str, Record], probe: Probe
+) -> tuple[Mapping[str, Prediction], Sequence[str]]:
+    """Case → prediction, and what the probe lacks for others."""
     workloads = profiled_workloads(run)
-    predictions = {}
+    predictions: dict[str, Prediction] = {}
+    lacking: dict[str, None] = {}
     for case, record in cases.items():
-        workload = workload_of(record, workloads)
-        if workload is not None:
-            try:
-                predictions[case] = predict(workload, strategy_of(record), question_of(record), probe)
-            except (UsageError, StrategyError):
-                continue  # the record has its measurement, and `predict` states the reason
-    return predictions
+        profiled = profiled_case(run, record, workloads)
+        if profiled is None:
+            continue
+        workload, chosen = profiled
+        try:
+            predictions[case] = predict(workload, strategy_of(record), chosen, question_of(record), probe)
+        except UsageError as error:
+            if error.field == "probe":
+                lacking[str(error)] = None
+            # Other strategies cannot be predicted; `predict` states the reason.
+    return predictions, list(lacking)

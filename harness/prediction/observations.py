@@ -5,28 +5,35 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
 from statistics import NormalDist
 from typing import TypeAlias, cast
 
 from harness.errors import StoreError, UsageError
-from harness.experiment.cases import CONTROL
+from harness.experiment.cases import CONTROL, TWIN
 from harness.experiment.chosen_strategy import Chosen, choose
 from harness.experiment.model import AS_USUAL, Computation, Precision
-from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.experiment.references import BATCH_SIZE, StrategyRef, without_batch
 from harness.prediction.fit import Observation
-from harness.prediction.profile import StepProfile, StoredProfile, typical_profile
-from harness.prediction.step_model import Machines, PlannedStep, slowest
+from harness.prediction.profile import StoredProfile, typical_profile
+from harness.prediction.profiled_workload import (
+    ProfiledStep,
+    ProfiledWorkload,
+    Updates,
+    planned_step,
+    updates_of,
+    with_updates,
+)
+from harness.prediction.step_model import Machines, PlannedStep
+from harness.records.conditions import BatchRule, requested_batch
 from harness.records.record import CORES_SHARED, Record
-from harness.records.run_documents import PROFILE
+from harness.records.run_documents import PLAN, PROFILE
 from harness.records.stored_run import StoredRun
 from harness.written_values import Scalar
 from strategies.errors import StrategyError
 from strategies.plan.exchanges.flow import Flow
-from strategies.plan.schema import StepSummary
-from strategies.planner import exchanges, topology_of
 from strategies.topology import Device, Topology
+from strategies.user_strategies import read_plan
 
 BYTES_PER_MBIT = 125_000
 VALUES_OF_FRAMES = 1448 / 1514
@@ -36,128 +43,14 @@ A link limited to 300 Mbit/s carries 286.9 Mbit/s of payload, as measured.
 """
 SERVERS = "servers"
 """Family of plans with parameter servers; others are named after their collectives' transport."""
-_BATCH_SIZE = "batch_size"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProfiledWorkload:
-    """A step as profiled in a run: of one workload, computed in one way.
-
-    Attributes:
-        params: parameters of the workload, except the batch size.
-        computation: precision and compiler.
-        batch_size: largest requested batch of its profiles, under the run's batch rule.
-        profiles: examples of a worker → profile, scaled to untraced steps.
-        idle_s: examples of a worker → time in which workers without exchanges wait in a step.
-        spread_s: examples of a worker → standard deviation of the duration of a step without exchanges.
-        n_measured: examples of a worker → workers of the profiled steps.
-    """
-
-    name: str
-    params: Mapping[str, Scalar]
-    computation: Computation = AS_USUAL
-    step: StepSummary
-    batch_size: int
-    profiles: Mapping[int, StepProfile] = field(default_factory=dict)
-    idle_s: Mapping[int, float] = field(default_factory=dict)
-    spread_s: Mapping[int, float] = field(default_factory=dict)
-    n_measured: Mapping[int, int] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        workload = WorkloadRef(reference=self.name, params=self.params)
-        return " ".join(filter(None, (str(workload), str(self.computation))))
-
-    def is_of(self, workload: WorkloadRef) -> bool:
-        """True if it is the step of a workload, whatever its batch size."""
-        return self.name == workload.reference and self.params == _without_batch(workload.params)
-
-    def profile(self, examples: int) -> StepProfile:
-        """Profile for a number of examples, on a line through the two nearest ones that were measured.
-
-        With one measured profile, computation and rows are proportional to examples, and updates do not
-        change.
-        """
-        if examples in self.profiles:
-            return self.profiles[examples]
-        first, *others = sorted(self.profiles.values(), key=lambda known: abs(known.examples - examples))[:2]
-
-        def at(figure: Callable[[StepProfile], float]) -> float:
-            own, share = figure(first), examples / first.examples
-            if not others:
-                return own * share
-            slope = (own - figure(others[0])) / (first.examples - others[0].examples)
-            return max(own + slope * (examples - first.examples), own * min(share, 1.0))
-
-        compute_s = at(lambda profile: profile.compute_s)
-
-        def rows_of(name: str) -> float:
-            return at(lambda profile: profile.rows.get(name, first.rows[name]))
-
-        factor = compute_s / first.compute_s
-        variables = {
-            name: replace(times.scaled(factor), update_s=times.update_s)
-            for name, times in first.variables.items()
-        }
-        return replace(
-            first,
-            examples=examples,
-            compute_s=compute_s,
-            variables=variables,
-            rows={name: rows_of(name) for name in first.rows},
-        )
-
-    def step_of(self, examples: int) -> StepSummary:
-        """The step, with the measured rows of its sparse gradients.
-
-        Shapes do not tell how many different ids a batch has.
-        """
-        rows = self.profile(examples).rows
-        variables = tuple(
-            v.model_copy(update={"rows_per_example": rows[v.name] / examples, "rows_per_step": 0.0})
-            if v.sparse and v.name in rows
-            else v
-            for v in self.step.variables
-        )
-        return self.step.model_copy(update={"variables": variables})
-
-    def is_between(self, examples: int) -> bool:
-        """True if a number of examples lies within the measured ones."""
-        return min(self.profiles) <= examples <= max(self.profiles)
-
-    def idle_of(self, examples: int) -> float:
-        """Time in which workers without exchanges wait in a step, at the nearest number of examples."""
-        return self.idle_s[_nearest(self.idle_s, examples)]
-
-    def waiting_s(self, planned: PlannedStep) -> float:
-        """Time that a step takes beside its simulation.
-
-        It is that of steps without exchanges, which last until the slowest worker has ended. Of more workers
-        than were profiled, the slowest takes longer: the median of the largest of n normal values is
-        Φ⁻¹(0.5^(1/n)) standard deviations above theirs. With an exchange every p steps, the mean of p steps
-        varies less by √p. The wait of steps without exchanges is not divided: that mean has the long steps
-        which a median of single steps leaves out.
-        """
-        examples = max(planned.profiles)
-        idle_s = self.idle_of(examples)
-        if not planned.flows or not self.spread_s:
-            return idle_s
-        near = _nearest(self.spread_s, examples)
-        more = slowest(len(planned.plan.replicas_per_task)) - slowest(self.n_measured[near])
-        period = min(flow.period for flow in planned.flows)
-        return idle_s + max(0.0, more) * self.spread_s[near] / math.sqrt(period)
-
-
-def _nearest(known: Iterable[int], examples: int) -> int:
-    return min(known, key=lambda own: abs(own - examples))
-
-
-_Key: TypeAlias = tuple[str, frozenset[tuple[str, Scalar]], Computation, str]
+_Key: TypeAlias = tuple[str, frozenset[tuple[str, Scalar]], Computation, Updates, str]
 """Everything that changes a step, except its number of examples."""
 
 
 def profiled_records(run: StoredRun) -> Sequence[Record]:
-    """Measured cases of a run without exchanges and faults, with one replica per worker."""
+    """Usable records of the strategy `none` with one replica per worker."""
     return [
         record
         for record in run.records
@@ -191,8 +84,10 @@ def profiled_workloads(run: StoredRun) -> Sequence[ProfiledWorkload]:
         profile = _profile_of(run, record)
         if profile is not None:
             step = profile.step.model_copy(update={"batch": (), "n_nodes": 0}).model_dump_json()
-            params = frozenset(_without_batch(record.workload_params).items())
-            stored[record.workload, params, _computation(record), step].append((record, profile))
+            params = frozenset(without_batch(record.workload_params).items())
+            updates = updates_of(choose(strategy_of(record)))
+            key = record.workload, params, _computation(record), updates, step
+            stored[key].append((record, profile))
     if not stored:
         raise UsageError(
             f"{run.path} must have a profile of a step, got none; run it with the strategy {CONTROL}, one "
@@ -215,46 +110,52 @@ def _profile_of(run: StoredRun, record: Record) -> StoredProfile | None:
 
 def _combined(profiles: Sequence[tuple[Record, StoredProfile]]) -> ProfiledWorkload:
     """One workload from the profiles of its records."""
-    most_workers: dict[int, int] = {}
-    for record, stored in profiles:
-        examples = stored.profile.examples
-        most_workers[examples] = max(record.workers, most_workers.get(examples, 0))
-    scaled: defaultdict[int, list[StepProfile]] = defaultdict(list)
-    idle_s: defaultdict[int, list[float]] = defaultdict(list)
-    spread_s: defaultdict[int, list[float]] = defaultdict(list)
-    for record, stored in profiles:
-        examples = stored.profile.examples
-        if record.workers == most_workers[examples]:
-            step_s = record.median_step_s or 0.0
-            busy_s = _busy_s(record, step_s)
-            scaled[examples].append(stored.profile.scaled_to(busy_s))
-            n_turns = turns(record.workers, n_shared_of(record))
-            idle_s[examples].append(max(0.0, step_s - busy_s * n_turns))
-            spread_s[examples].append(_spread_s(record))
     largest, stored = max(profiles, key=lambda pair: _requested_batch(pair[0]))
+    as_written = [record for record, _ in profiles if BATCH_SIZE not in record.workload_params]
+    alike: defaultdict[int, list[tuple[Record, StoredProfile]]] = defaultdict(list)
+    for record, own in profiles:
+        alike[own.profile.examples].append((record, own))
     return ProfiledWorkload(
         name=largest.workload,
-        params=_without_batch(largest.workload_params),
+        params=without_batch(largest.workload_params),
         computation=_computation(largest),
+        updates=updates_of(choose(strategy_of(largest))),
         step=stored.step,
+        batch_rule=batch_rule_of(largest),
         batch_size=_requested_batch(largest),
-        profiles={examples: typical_profile(repeats) for examples, repeats in scaled.items()},
-        idle_s={examples: statistics.fmean(repeats) for examples, repeats in idle_s.items()},
-        spread_s={examples: statistics.fmean(repeats) for examples, repeats in spread_s.items()},
-        n_measured=most_workers,
+        usual_batch_size=_requested_batch(as_written[0]) if as_written else None,
+        measured={examples: _profiled_step(own) for examples, own in alike.items()},
+    )
+
+
+def _profiled_step(profiles: Sequence[tuple[Record, StoredProfile]]) -> ProfiledStep:
+    """Mean of the repeats with the most workers, of profiles of as many examples."""
+    n_workers = max(record.workers for record, _ in profiles)
+    repeats = [(record, stored) for record, stored in profiles if record.workers == n_workers]
+    scaled, idle_s = [], []
+    for record, stored in repeats:
+        step_s = record.median_step_s or 0.0
+        busy_s = _busy_s(record, step_s)
+        scaled.append(stored.profile.scaled_to(busy_s))
+        idle_s.append(max(0.0, step_s - busy_s * turns(n_workers, n_shared_of(record))))
+    return ProfiledStep(
+        profile=typical_profile(scaled),
+        idle_s=statistics.fmean(idle_s),
+        spread_s=statistics.fmean(_spread_s(record) for record, _ in repeats),
+        n_workers=n_workers,
     )
 
 
 def observations(run: StoredRun, workloads: Sequence[ProfiledWorkload]) -> Iterator[Observation]:
     """Measured steps with exchanges that have a plan and a profile, and are simulated."""
     for record in run.records:
-        workload = None if record.strategy == CONTROL else workload_of(record, workloads)
-        if workload is None or not is_usable(record):
+        if record.strategy == CONTROL or not is_usable(record) or record.workers * record.replicas == 1:
             continue
-        chosen = _chosen(record)
+        profiled = profiled_case(run, record, workloads)
+        if profiled is None:
+            continue
+        workload, chosen = profiled
         assert record.batch_size is not None
-        if chosen is None or record.workers * record.replicas == 1:
-            continue
         try:
             topology = Topology(
                 replicas_per_task=(record.replicas,) * record.workers,
@@ -266,8 +167,8 @@ def observations(run: StoredRun, workloads: Sequence[ProfiledWorkload]) -> Itera
             continue  # an older version planned these parameters
         if not_simulated(planned) or not planned.flows or record.cpu_s_per_step is None:
             continue
-        if record.device == "cpu" and shares_cores(record) and n_shared_of(record) is None:
-            continue  # its duration includes an unknown wait for cores
+        if has_unknown_wait(record):
+            continue
         rate = None if record.link is None else record.link.measured_mbit
         step_s = record.median_step_s or 0.0
         yield Observation(
@@ -283,23 +184,6 @@ def observations(run: StoredRun, workloads: Sequence[ProfiledWorkload]) -> Itera
             cpu_s=record.cpu_s_per_step if _is_one_core(record) else (step_s,) * record.workers,
             idle_s=workload.waiting_s(planned),
         )
-
-
-def planned_step(workload: ProfiledWorkload, chosen: Chosen, topology: Topology) -> PlannedStep:
-    """A workload's step under a strategy on a topology.
-
-    Raises:
-        StrategyError: the strategy cannot lay it out there.
-    """
-    plan = chosen.plan(workload.step, topology)
-    shapes = topology_of(plan).kinds().examples
-    profiles = {sum(shape): workload.profile(sum(shape)) for shape in shapes}
-    return PlannedStep(
-        plan=plan,
-        step=workload.step,
-        flows=exchanges(plan, workload.step_of(max(profiles))),
-        profiles=profiles,
-    )
 
 
 def not_simulated(planned: PlannedStep) -> str | None:
@@ -351,8 +235,9 @@ def shares_cores(record: Record) -> bool:
     return any(note.startswith(CORES_SHARED) for note in record.notes)
 
 
-def _without_batch(params: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    return {key: value for key, value in params.items() if key != _BATCH_SIZE}
+def has_unknown_wait(record: Record) -> bool:
+    """True if the duration of a step on CPUs includes an unknown wait for cores that workers share."""
+    return record.device == "cpu" and shares_cores(record) and n_shared_of(record) is None
 
 
 def _computation(record: Record) -> Computation:
@@ -362,32 +247,57 @@ def _computation(record: Record) -> Computation:
     return Computation(precision=cast("Precision", method.precision), xla=method.xla, tf32=method.tf32)
 
 
+def batch_rule_of(record: Record) -> BatchRule:
+    """Rule of a record's batch size."""
+    return "global" if record.method is None else record.method.batch_rule
+
+
 def _requested_batch(record: Record) -> int:
     """Batch size under the batch rule: of all replicas, or of each."""
     assert record.batch_size is not None
-    is_each = record.method is not None and record.method.batch_rule == "per-replica"
-    return record.batch_size // (record.workers * record.replicas) if is_each else record.batch_size
+    return requested_batch(record.batch_size, batch_rule_of(record), record.workers * record.replicas)
 
 
-def workload_of(record: Record, workloads: Sequence[ProfiledWorkload]) -> ProfiledWorkload | None:
-    """Profiled workload of a record; None if it has no profile."""
-    facts = record.workload, _without_batch(record.workload_params), _computation(record)
-    return next((w for w in workloads if (w.name, w.params, w.computation) == facts), None)
+def profiled_case(
+    run: StoredRun, record: Record, workloads: Sequence[ProfiledWorkload]
+) -> tuple[ProfiledWorkload, Chosen] | None:
+    """Profiled workload and strategy of a record; None if it has no profile, or no plan of ours."""
+    try:
+        chosen = _chosen(run, record)
+    except (UsageError, StoreError):
+        return None  # its file is no longer there; reports name damaged ones
+    facts = record.workload, without_batch(record.workload_params), _computation(record)
+    own = [w for w in workloads if (w.name, w.params, w.computation) == facts]
+    if not own or chosen.strategy.runner != "graph":
+        return None
+    return with_updates(updates_of(chosen), own)[0], chosen
 
 
 def strategy_of(record: Record) -> StrategyRef:
     """Strategy of a record, with its parameters."""
-    params = {key: value for key, value in record.strategy_params.items() if value is not None}
+    params = {key: v for key, v in record.strategy_params.items() if v is not None and key != TWIN}
     return StrategyRef(name=record.strategy, params=params)
 
 
-def _chosen(record: Record) -> Chosen | None:
-    """Strategy of a record; None if it has no plan of ours, or is no longer there."""
+def _chosen(run: StoredRun, record: Record) -> Chosen:
+    """Strategy of a record: a registered one, or else the plan that its repeat stored.
+
+    Raises:
+        UsageError: there is none.
+        StoreError: the plan cannot be read.
+    """
     try:
-        chosen = choose(strategy_of(record))
-    except (UsageError, StrategyError):
-        return None
-    return chosen if chosen.strategy.runner == "graph" else None
+        return choose(strategy_of(record))
+    except UsageError:
+        data = run.file(record, PLAN)
+        if data is None:
+            raise
+    try:
+        text = data.decode(errors="replace")
+        edited = read_plan(text, name=record.strategy, where=run.name_of(record, PLAN))
+    except StrategyError as error:
+        raise UsageError(str(error), field="strategies") from error
+    return Chosen(strategy=edited.strategy, params=edited.params, edited=edited)
 
 
 def turns(n_workers: int, n_shared: int | None) -> int:

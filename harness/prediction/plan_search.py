@@ -20,9 +20,9 @@ from typing import TypeAlias
 from harness.errors import UsageError
 from harness.experiment.chosen_strategy import Chosen, choose
 from harness.experiment.references import StrategyRef
-from harness.prediction.observations import ProfiledWorkload
 from harness.prediction.predictions import Prediction, Question, planned_for, predict_planned
 from harness.prediction.probe import Probe
+from harness.prediction.profiled_workload import ProfiledWorkload
 from harness.prediction.step_model import PlannedStep
 from strategies.builders.all_reduce import readiness
 from strategies.errors import StrategyError

@@ -17,20 +17,21 @@ from harness.experiment.references import StrategyRef, WorkloadRef
 from harness.prediction.observations import (
     BYTES_PER_MBIT,
     VALUES_OF_FRAMES,
-    ProfiledWorkload,
     family,
     not_simulated,
-    planned_step,
     replica_device,
     turns,
 )
 from harness.prediction.probe import Probe
+from harness.prediction.profiled_workload import ProfiledWorkload, planned_step, updates_of, with_updates
 from harness.prediction.step_activities import core, link_in, link_out
 from harness.prediction.step_model import Machines, PlannedStep, SimulatedStep, simulate_step
+from harness.records.conditions import BatchRule, global_examples, requested_batch
 from harness.records.predictions import INEXACT, Limit, PredictedTimeline, fastest_by_workers
 from harness.written_values import n_of_workers
 from strategies.errors import StrategyError
 from strategies.plan.faults import Fault
+from strategies.registry import ALONE
 from strategies.topology import Topology
 
 _MOST_OF_A_STEP = 0.4
@@ -48,7 +49,7 @@ class Question:
     """Conditions of a prediction, with one replica per worker.
 
     Attributes:
-        batch_size: global batch.
+        batch_size: global batch. batch_rule: rule by which it was requested.
         link_mbit: limit of each worker's link; None without one.
         link_burst_bytes: bytes that pass such a link at once after a pause.
         cores: cores of each worker; None for those of the probe's.
@@ -59,12 +60,17 @@ class Question:
 
     workers: int
     batch_size: int
+    batch_rule: BatchRule = "global"
     link_mbit: float | None = None
     link_burst_bytes: float = 0.0
     cores: float | None = None
     n_shared: int | None = None
     faults: tuple[Fault, ...] = ()
     price_per_hour: float | None = None
+
+    @property
+    def requested_batch(self) -> int:
+        return requested_batch(self.batch_size, self.batch_rule, self.workers)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,6 +131,7 @@ class Prediction:
             "workers": question.workers,
             "replicas": 1,
             "batch_size": question.batch_size,
+            "batch_rule": question.batch_rule,
             "link_mbit": question.link_mbit,
             "step_s": self.step_s,
             "interval": {"low": self.low_s, "high": self.high_s},
@@ -168,18 +175,17 @@ def predict_cases(
         except UsageError as error:
             errors.setdefault(str(error), error)
             continue
-        for strategy, workload in itertools.product(spec.strategies, profiled):
-            for question in _questions(ref, strategy, workload, spec):
+        for strategy in spec.strategies:
+            chosen = choose(strategy)
+            for workload, question in _questions(ref, chosen, profiled, spec):
                 try:
-                    predictions.append(predict(workload, strategy, question, probe))
+                    predictions.append(predict(workload, strategy, chosen, question, probe))
                 except UsageError as error:
                     errors.setdefault(error.message, error)
                     refused.setdefault(error.message, {})[str(strategy)] = None
     if not predictions:
         raise next(iter(errors.values()))
-    notes = [
-        f"{_shortened_list(list(refused[text]))}: {text}" if text in refused else text for text in errors
-    ]
+    notes = [f"{shortened_list(list(refused[text]))}: {text}" if text in refused else text for text in errors]
     if cores != probe.identity.cores:
         notes.append(
             f"with cores_per_worker={cores:g}, computation takes as long as profiled with "
@@ -188,39 +194,48 @@ def predict_cases(
     return predictions, notes
 
 
-def _shortened_list(names: Sequence[str]) -> str:
+def shortened_list(names: Sequence[str]) -> str:
     """Names with commas; of many, the first ones and the number of the others."""
     n_more = len(names) - _MOST_NAMED
     return ", ".join(names) if n_more <= 1 else f"{', '.join(names[:_MOST_NAMED])} and {n_more} more"
 
 
 def _questions(
-    ref: WorkloadRef, strategy: StrategyRef, workload: ProfiledWorkload, spec: Experiment
-) -> Iterator[Question]:
-    is_single = choose(strategy).strategy.single
+    ref: WorkloadRef, chosen: Chosen, profiled: Sequence[ProfiledWorkload], spec: Experiment
+) -> Iterator[tuple[ProfiledWorkload, Question]]:
+    """Conditions of each profile that suits a strategy."""
+    is_single = chosen.strategy.name in ALONE
     # Faults of workers that wait for nobody have no effect, as in runs.
-    scenarios = (NO_FAULTS,) if is_single or strategy.name == CONTROL else spec.scenarios
+    scenarios = (NO_FAULTS,) if is_single or chosen.strategy.name == CONTROL else spec.scenarios
     counts, rates = ((1,), (None,)) if is_single else (spec.cluster.workers, spec.cluster.link.rate_mbit)
-    for n_workers, rate, scenario in itertools.product(counts, rates, scenarios):
-        yield Question(
-            workers=n_workers,
-            batch_size=_global_batch(ref, workload, spec, n_workers),
-            link_mbit=rate,
-            cores=float(spec.cluster.cores_per_worker[0]),
-            faults=scenario.faults,
-            price_per_hour=spec.price_per_hour(spec.cluster.device[0]),
+    suiting = _nearest_batches(ref, with_updates(updates_of(chosen), profiled))
+    for workload, n_workers, rate, scenario in itertools.product(suiting, counts, rates, scenarios):
+        batch_size = ref.batch_size or workload.usual_batch_size or workload.batch_size
+        yield (
+            workload,
+            Question(
+                workers=n_workers,
+                batch_size=global_examples(batch_size, spec.measure.batch, n_workers),
+                batch_rule=spec.measure.batch,
+                link_mbit=rate,
+                cores=float(spec.cluster.cores_per_worker[0]),
+                faults=scenario.faults,
+                price_per_hour=spec.price_per_hour(spec.cluster.device[0]),
+            ),
         )
 
 
 def predict(
-    workload: ProfiledWorkload, strategy: StrategyRef, question: Question, probe: Probe
+    workload: ProfiledWorkload, strategy: StrategyRef, chosen: Chosen, question: Question, probe: Probe
 ) -> Prediction:
     """Predict a step.
 
+    Args:
+        strategy: name of the strategy. chosen: the strategy itself.
     Raises:
         UsageError: the strategy has no plan of ours or cannot run there, or the probe lacks its transport.
     """
-    planned = planned_for(workload, choose(strategy), question, probe)
+    planned = planned_for(workload, chosen, question, probe)
     return predict_planned(workload, strategy, planned, question, probe)
 
 
@@ -308,7 +323,7 @@ def predict_planned(
         step_s=step_s,
         low_s=step_s / factor,
         high_s=step_s * factor,
-        efficiency=(alone_s + slow_s + workload.idle_of(examples)) / step_s,
+        efficiency=(alone_s + slow_s + workload.nearest(examples).idle_s) / step_s,
         payload_bytes=sum(alike.sent_bytes * len(alike.tasks) for alike in traffic),
         busiest_bytes=max((alike.busiest_bytes for alike in traffic), default=0),
         memory_bytes=plan.worker_bytes + max(plan.server_bytes, default=0),
@@ -317,38 +332,33 @@ def predict_planned(
             *(name for name, is_beyond in beyond.items() if is_beyond),
             *probe.beyond(planned.flows, question.workers),
         ),
-        is_single=choose(strategy).strategy.single,
+        is_single=plan.strategy in ALONE,
         is_exact=plan.strategy_class not in ("bounded", "statistical"),
     )
 
 
 def _profiled(ref: WorkloadRef, workloads: Sequence[ProfiledWorkload]) -> Sequence[ProfiledWorkload]:
-    """Profiled steps of a workload, one for each way of computing."""
-    batch_size = ref.params.get("batch_size")
-    nearest: dict[str, ProfiledWorkload] = {}
-    for workload in workloads:
-        if not workload.is_of(ref):
-            continue
-        other = nearest.setdefault(workload.title, workload)
-        # Other batch sizes may have other variables.
-        if isinstance(batch_size, int) and abs(workload.batch_size - batch_size) < abs(
-            other.batch_size - batch_size
-        ):
-            nearest[workload.title] = workload
-    if not nearest:
+    """Profiled steps of a workload."""
+    own = [workload for workload in workloads if workload.is_of(ref)]
+    if not own:
         names = ", ".join(dict.fromkeys(workload.title for workload in workloads))
         raise UsageError(
             f"must be profiled, got {ref}, and profiles of {names}; name one of these, or predict the "
             "experiment, which profiles its workloads",
             field="workloads",
         )
+    return own
+
+
+def _nearest_batches(ref: WorkloadRef, workloads: Sequence[ProfiledWorkload]) -> Sequence[ProfiledWorkload]:
+    """Of steps that are computed in one way, that of the nearest batch; others may have other variables."""
+    batch_size = ref.batch_size
+    nearest: dict[str, ProfiledWorkload] = {}
+    for workload in workloads:
+        other = nearest.setdefault(workload.title, workload)
+        if batch_size and abs(workload.batch_size - batch_size) < abs(other.batch_size - batch_size):
+            nearest[workload.title] = workload
     return list(nearest.values())
-
-
-def _global_batch(ref: WorkloadRef, workload: ProfiledWorkload, spec: Experiment, n_workers: int) -> int:
-    written = ref.params.get("batch_size")
-    batch_size = written if isinstance(written, int) else workload.batch_size
-    return batch_size * n_workers if spec.measure.batch == "per-replica" else batch_size
 
 
 def _waits_s(question: Question) -> Sequence[float]:
@@ -439,23 +449,31 @@ class Predicted:
     slowdown: float = 1.0
 
     def fastest(self) -> Iterator[str]:
-        """Lines with the fastest strategy by number of workers, one for each workload, link and faults.
+        """Lines with the fastest strategy by number of workers, for each workload, batch, link and faults.
 
         A step of `single`, on one worker, is compared with those of every number of workers.
         """
         candidates = [p for p in self.predictions if p.strategy.name != CONTROL]
-        groups: dict[tuple[str, float | None, tuple[Fault, ...]], list[Prediction]] = {}
+        groups: dict[tuple[str, int, float | None, tuple[Fault, ...]], list[Prediction]] = {}
+        batches: dict[str, set[int]] = {}
         for p in candidates:
+            batch = p.question.requested_batch
+            batches.setdefault(p.workload, set()).add(batch)
             if not p.is_single:
-                groups.setdefault((p.workload, p.question.link_mbit, p.question.faults), []).append(p)
-        for (workload, rate, faults), rivals in groups.items():
-            alone = [p for p in candidates if p.is_single and p.workload == workload]
+                groups.setdefault((p.workload, batch, p.question.link_mbit, p.question.faults), []).append(p)
+        for (workload, batch, rate, faults), rivals in groups.items():
+            alone = [
+                p
+                for p in candidates
+                if p.is_single and (p.workload, p.question.requested_batch) == (workload, batch)
+            ]
             fastest = fastest_by_workers(
                 (None if p.is_single else p.question.workers, p.title, p.examples_per_s)
                 for p in (*rivals, *alone)
             )
             steps = ", then ".join(f"{title} from {n_of_workers(n_workers)}" for n_workers, title in fastest)
-            yield f"fastest, {workload} {surroundings_text(rate, faults)}: {steps}"
+            size = f" with batch {batch}" if len(batches[workload]) > 1 else ""
+            yield f"fastest, {workload}{size} {surroundings_text(rate, faults)}: {steps}"
 
     def cases(self) -> list[JsonValue]:
         """Predictions as JSON."""

@@ -80,7 +80,7 @@ class StepProfile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VariableNodes:
-    """Operations of a step that tell the times of one variable, by names in the trace.
+    """Operations from which the times of one variable are read, by names in the trace.
 
     Attributes:
         users: operations that use its value. makers: operations whose results make its gradient or new state.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,14 +12,16 @@ from pathlib import Path
 from harness.atomic_files import json_bytes, write_output
 from harness.canonical import JsonValue
 from harness.errors import CaseError, UsageError
+from harness.experiment.chosen_strategy import merging_rows
 from harness.experiment.model import AS_USUAL
-from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.experiment.references import BATCH_SIZE, StrategyRef, WorkloadRef
 from harness.prediction.goals import RULES, SLACK, Aim, Goal
-from harness.prediction.observations import ProfiledWorkload
 from harness.prediction.plan_search import PlanSearch, PredictedPlan, Ranking, SearchLimits, search
 from harness.prediction.predictions import Question
 from harness.prediction.probe import Probe
+from harness.prediction.profiled_workload import USUAL_UPDATES, ProfiledWorkload, with_updates
 from harness.records.comparison import SEQUENTIAL_CONFIDENCE, RepeatedMean, paired_ratios, repeated_mean
+from harness.records.conditions import global_examples
 from harness.records.record import Record
 from harness.records.stored_run import StoredRun
 from harness.written_values import n_of_workers
@@ -67,7 +69,7 @@ def chosen_workload(workloads: Sequence[ProfiledWorkload], title: str | None) ->
     Raises:
         UsageError: there are several and no title, or not one of that title.
     """
-    suiting = [workload for workload in workloads if title in (None, workload.title)]
+    suiting = with_updates(USUAL_UPDATES, [own for own in workloads if title in (None, own.title)])
     if len(suiting) != 1:
         names = ", ".join(dict.fromkeys(workload.title for workload in workloads))
         got = f"{len(suiting)} steps" if title is None else f"{title!r} for {len(suiting)}"
@@ -136,14 +138,14 @@ class Measured:
 
     Attributes:
         step_s: geometric mean over repeats, with its interval.
-        ratio: examples per second ÷ the reference's in the same rounds, with its interval. Intervals are None
-            with fewer than three repeats.
+        ratio: examples per second ÷ the reference's in the same rounds, with its interval; None if the
+            reference was not measured. Intervals are None with fewer than three repeats.
         n_repeats: repeats of the ratio.
     """
 
     step_s: float
     interval_s: tuple[float, float] | None
-    ratio: float
+    ratio: float | None
     ratio_interval: tuple[float, float] | None
     n_repeats: int
 
@@ -252,6 +254,9 @@ class Recommendation:
             return f"{best.title}: predicted {RULES[self.goal]}; no plan could be measured"
         if best.predicted is self.reference:
             return f"{best.title}: measured {measured.step_s * 1e3:.3g} ms per step; {self._reference_wins}"
+        if measured.ratio is None:
+            figures = f"{measured.step_s * 1e3:.3g} ms per step; {self.reference.title}, with which plans are"
+            return f"{best.title}: measured {figures} compared, was not measured"
         figures = f"{measured.ratio:.3g}× the examples per second of {self.reference.title}"
         if measured.ratio_interval is not None:
             low, high = measured.ratio_interval
@@ -362,10 +367,13 @@ def recommended(
     """
     goal = aim.goal
     builders = aim.strategies or builders_of(probe, inexact=aim.inexact)
+    if workload.updates.merges_rows:
+        builders = tuple(map(merging_rows, builders))
     questions = [
         Question(
             workers=n_workers,
-            batch_size=_batch_of(workload, run, n_workers),
+            batch_size=global_examples(workload.batch_size, workload.batch_rule, n_workers),
+            batch_rule=workload.batch_rule,
             link_mbit=aim.link_mbit,
         )
         for n_workers in numbers_of_workers(aim)
@@ -406,23 +414,21 @@ def recommended(
         reference=reference,
         n_predictions=len(predicted),
         is_complete=all(own.is_complete for own in searches.values()),
-        notes=(*_notes(searches[aim.workers].refused), *notes),
+        notes=(*_notes(searches[aim.workers].refused, named=aim.strategies), *notes),
         run_dir=run.path,
         path=path,
-        later=_run_command(experiment, workload, run, plans[0].predicted.n_workers, path),
+        later=_run_command(experiment, workload, plans[0].predicted.n_workers, path),
     )
 
 
-def _run_command(
-    experiment: str, workload: ProfiledWorkload, run: StoredRun, n_workers: int, path: Path
-) -> str:
+def _run_command(experiment: str, workload: ProfiledWorkload, n_workers: int, path: Path) -> str:
     """The command that runs a plan with the batch and the computation that were predicted."""
     reference = WorkloadRef(
-        reference=workload.name, params={**workload.params, "batch_size": workload.batch_size}
+        reference=workload.name, params={**workload.params, BATCH_SIZE: workload.batch_size}
     )
     computation = workload.computation
     settings = [
-        *["measure.batch=per-replica"] * _is_batch_per_replica(run),
+        *[f"measure.batch={workload.batch_rule}"] * (workload.batch_rule != "global"),
         *[f"measure.precision={computation.precision}"] * (computation.precision != AS_USUAL.precision),
         *["measure.xla=true"] * computation.xla,
         *["measure.tf32=false"] * (computation.tf32 is False),
@@ -436,21 +442,17 @@ def _run_command(
     )
 
 
-def _is_batch_per_replica(run: StoredRun) -> bool:
-    measure = run.experiment.get("measure")
-    return isinstance(measure, Mapping) and measure.get("batch") == "per-replica"
-
-
-def _batch_of(workload: ProfiledWorkload, run: StoredRun, n_workers: int) -> int:
-    """Global batch at a number of workers, by the rule of the run's experiment."""
-    return workload.batch_size * (n_workers if _is_batch_per_replica(run) else 1)
-
-
-def _notes(refused: Iterable[StrategyRef]) -> tuple[str, ...]:
-    names = ", ".join(dict.fromkeys(builder.name for builder in refused))
-    note = f"no candidates: {names}, because their steps are not predicted or have too many tunable values; "
-    note += "`stratbench run` measures them"
-    return (note,) if names else ()
+def _notes(refused: Mapping[StrategyRef, UsageError], named: Collection[StrategyRef]) -> Iterator[str]:
+    """Notes on builders that are no candidates, with the reasons for those that the user named."""
+    if named:
+        for builder, error in refused.items():
+            yield f"no candidate: {builder}: {error.message}"
+    elif refused:
+        names = ", ".join(map(str, refused))
+        yield (
+            f"no candidates: {names}, because their steps are not predicted or have too many tunable values; "
+            "`stratbench run` measures them"
+        )
 
 
 def best_plans(
@@ -496,14 +498,12 @@ def _with_measurement(plan: RankedPlan, records: Sequence[Record], reference: Se
     if problem is not None or not usable:
         return replace(plan, problem=problem or "no repeat was measured")
     ratios = paired_ratios(usable, _usable(reference))
-    if not ratios.logs:
-        return plan
     step_s = repeated_mean([math.log(record.median_step_s or math.inf) for record in usable])
     measured = Measured(
         step_s=math.exp(step_s.value),
         interval_s=_interval(step_s),
-        ratio=math.exp(ratios.mean().value),
-        ratio_interval=_interval(ratios.mean()),
+        ratio=math.exp(ratios.mean().value) if ratios.logs else None,
+        ratio_interval=_interval(ratios.mean()) if ratios.logs else None,
         n_repeats=len(ratios.logs),
     )
     return replace(plan, measured=measured)
@@ -535,8 +535,7 @@ def _choice(goal: Goal, plans: Sequence[RankedPlan], records_of: Mapping[int, Se
     Raises:
         CaseError: every plan has a problem.
     """
-    ratios = {n: measured.ratio for n in records_of if (measured := plans[n].measured) is not None}
-    if not ratios:
+    if not records_of:
         usable = next((n for n, plan in enumerate(plans) if plan.problem is None), None)
         if usable is None:
             raise CaseError(
@@ -546,14 +545,14 @@ def _choice(goal: Goal, plans: Sequence[RankedPlan], records_of: Mapping[int, Se
                 stage="plan",
             )
         return usable
+    first = min(records_of)
+    to_first = {n: paired_ratios(own, records_of[first]) for n, own in records_of.items()}
+    means = {n: own.mean() for n, own in to_first.items() if own.logs}
+    ratios = {n: math.exp(mean.value) for n, mean in means.items()}
     if goal is Goal.NETWORK:
         near = [n for n, ratio in ratios.items() if ratio * SLACK[goal] >= max(ratios.values())]
         least = min(cost(goal, plans[n].predicted) for n in near)
         return next(n for n in near if cost(goal, plans[n].predicted) <= least * (1.0 + LEAST_GAIN))
-    first = min(ratios)
-    faster = []
-    for n in ratios:
-        interval = _interval(paired_ratios(records_of[n], records_of[first]).mean()) if n != first else None
-        if interval is not None and interval[0] > 1.0:
-            faster.append(n)
+    intervals = {n: _interval(mean) for n, mean in means.items()}
+    faster = [n for n, interval in intervals.items() if interval is not None and interval[0] > 1.0]
     return max(faster, key=lambda n: ratios[n], default=first)

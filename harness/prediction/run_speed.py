@@ -13,8 +13,9 @@ import numpy.typing as npt
 from harness.prediction.costs import Costs
 from harness.prediction.fit import STEP_SCALE, Observation, fitted_logs, log_errors
 from harness.prediction.measured_cases import is_predicted
-from harness.prediction.observations import ProfiledWorkload, observations, shares_cores
+from harness.prediction.observations import observations, shares_cores
 from harness.prediction.probe import Probe, machine_of
+from harness.prediction.profiled_workload import ProfiledWorkload
 from harness.records.record import Record
 from harness.records.stored_run import StoredRun
 

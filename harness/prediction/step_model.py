@@ -89,7 +89,7 @@ class SimulatedStep:
     """Result of the simulation of a step.
 
     Attributes:
-        step_s: mean duration in seconds, with the wait for the slowest exchanges.
+        step_s: typical duration in seconds, with the wait for the slowest exchanges; mean over a period.
         busy_s: resource → seconds per step in which the step's needs would use it up.
         members: class of tasks → its tasks.
         timeline: a step with all periodic exchanges, without that wait.
@@ -229,7 +229,7 @@ def _classes(planned: PlannedStep, machines: Machines) -> TaskClasses:
         topology_of(planned.plan),
         planned.flows,
         _waits_s(planned, machines),
-        is_apart=machines.n_shared is not None,
+        n_shared=machines.n_shared,
     )
 
 
@@ -421,7 +421,7 @@ class _Step:
             self._activities.add(f"{e} assign {number}", cpu={number: seconds}, lane=number, after=after)
 
     def _release_workers(self, updated: Mapping[int, Mapping[str, str]]) -> None:
-        """Worker 0 tells all others that the step is over."""
+        """Worker 0 releases all others at the end of a step."""
         cost, n_others = self._costs.servers, self._topology.n_tasks - 1
         after = dict.fromkeys(update for own in updated.values() for update in own.values())
         first = next(number for number, tasks in self._members.items() if 0 in tasks)

@@ -35,15 +35,15 @@ class TaskClasses:
 
 
 def task_classes(
-    topology: Topology, flows: Sequence[Flow], waits_s: Sequence[float], *, is_apart: bool
+    topology: Topology, flows: Sequence[Flow], waits_s: Sequence[float], *, n_shared: int | None
 ) -> TaskClasses:
     """Classes of the tasks of a step.
 
     Args:
         waits_s: time that each task waits before the step.
-        is_apart: True if each task is a class of its own.
+        n_shared: number of shared cores, see `step_model.Machines`; tasks of a class share one.
     """
-    classes = [[task] for task in range(topology.n_tasks)] if is_apart else _classes(topology, flows, waits_s)
+    classes = _classes(topology, flows, waits_s, n_shared)
     alike = dict(enumerate(_most_important(classes, flows, waits_s)))
     simulated = {task for tasks in alike.values() for task in tasks}
     others = [task for task in range(topology.n_tasks) if task not in simulated]
@@ -52,9 +52,11 @@ def task_classes(
     return TaskClasses(alike=alike, members=members)
 
 
-def _classes(topology: Topology, flows: Sequence[Flow], waits_s: Sequence[float]) -> list[list[int]]:
+def _classes(
+    topology: Topology, flows: Sequence[Flow], waits_s: Sequence[float], n_shared: int | None
+) -> list[list[int]]:
     tasks = np.arange(topology.n_tasks)
-    columns = [np.array(topology.kinds().of_task), np.array(waits_s)]
+    columns = [np.array(topology.kinds().of_task), np.array(waits_s), tasks % (n_shared or 1)]
     for flow in flows:
         columns += [np.round(flow.links.sent()), np.round(flow.links.received())]
         if isinstance(flow.links, ServerLinks):

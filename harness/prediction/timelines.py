@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from harness.errors import UsageError
 from harness.experiment.cases import CONTROL
-from harness.experiment.chosen_strategy import choose
+from harness.experiment.chosen_strategy import Chosen, choose
 from harness.experiment.references import StrategyRef
 from harness.prediction.measured_cases import is_predicted, question_of
-from harness.prediction.observations import ProfiledWorkload, strategy_of, workload_of
+from harness.prediction.observations import profiled_case, strategy_of
 from harness.prediction.predictions import Prediction, Question, planned_for, simulated
 from harness.prediction.probe import Probe
+from harness.prediction.profiled_workload import ProfiledWorkload, updates_of, with_updates
 from harness.prediction.step_activities import COMPUTING, core, link_in, link_out
 from harness.prediction.step_model import SimulatedStep
 from harness.records.predictions import PredictedSpan, PredictedTimeline
 from harness.records.stored_run import StoredRun
-from strategies.errors import StrategyError
 
 _SHORTEST = 1e-3
 """Part of a step below which a span cannot be seen in a chart."""
@@ -33,26 +33,35 @@ def timelines(
 ) -> Iterator[PredictedTimeline]:
     """Simulate the measured cases of predicted strategies; without any, the fastest of the fewest workers."""
     names = {p.strategy.name for p in predictions}
-    measured = [r for r in run.records if is_predicted(r) and r.strategy in names]
-    for workload in workloads:
-        own = {r.case: r for r in measured if workload_of(r, workloads) is workload}
-        of_run = 0
-        for case, record in list(own.items())[:_MOST]:
+    measured = {r.case: r for r in run.records if is_predicted(r) and r.strategy in names}
+    profiled = {case: profiled_case(run, record, workloads) for case, record in measured.items()}
+    for title in dict.fromkeys(workload.title for workload in workloads):
+        n_shown = 0
+        for case, known in profiled.items():
+            if known is None or known[0].title != title or n_shown == _MOST:
+                continue
             try:
-                yield _timeline(workload, strategy_of(record), question_of(record), probe, case)
-            except (UsageError, StrategyError):
+                yield _timeline(*known, strategy_of(measured[case]), question_of(measured[case]), probe, case)
+            except UsageError:
                 continue  # `predict` states the reason
-            of_run += 1
-        others = [p for p in predictions if p.workload == workload.title and p.strategy.name != CONTROL]
-        if not of_run and others:
+            n_shown += 1
+        others = [p for p in predictions if p.workload == title and p.strategy.name != CONTROL]
+        if not n_shown and others:
             best = min(others, key=lambda p: (p.question.workers, p.step_s))
-            yield _timeline(workload, best.strategy, best.question, probe, None)
+            chosen = choose(best.strategy)
+            own = with_updates(updates_of(chosen), [w for w in workloads if w.title == title])
+            yield _timeline(own[0], chosen, best.strategy, best.question, probe, None)
 
 
 def _timeline(
-    workload: ProfiledWorkload, strategy: StrategyRef, question: Question, probe: Probe, case: str | None
+    workload: ProfiledWorkload,
+    chosen: Chosen,
+    strategy: StrategyRef,
+    question: Question,
+    probe: Probe,
+    case: str | None,
 ) -> PredictedTimeline:
-    planned = planned_for(workload, choose(strategy), question, probe)
+    planned = planned_for(workload, chosen, question, probe)
     step = simulated(planned, strategy, question, probe)
     return PredictedTimeline(
         workload=workload.title,

@@ -10,6 +10,8 @@ AS_WRITTEN: Final = "float32"
 Placement: TypeAlias = Literal["device", "host", "mixed"]
 """Memory of the staged batches of replicas on GPUs: the GPUs', the host's, or some parts in each."""
 
+BatchRule: TypeAlias = Literal["global", "per-replica"]
+"""Rule of batch sizes: a batch of all replicas together, or of each."""
 
 TimedUnit: TypeAlias = Literal["step", "period", "window"]
 """Unit of timing: each step; a period, if workers wait for each other in one of its steps only; or a window,
@@ -45,7 +47,7 @@ class Method:
     steps: int
     warmup_rule: str
     interleave: bool
-    batch_rule: str
+    batch_rule: BatchRule
     cores_per_worker: float | None = None
     memory_per_worker_bytes: int | None = None
     pinned: bool | None = None
@@ -63,6 +65,16 @@ class Method:
     faults: tuple[str, ...] = ()
     replicas_on_gpus: tuple[int, ...] = ()
     timed_unit: TimedUnit = "step"
+
+
+def global_examples(batch_size: int, rule: BatchRule, n_replicas: int) -> int:
+    """Examples in a step of all replicas, for a batch size under a rule."""
+    return batch_size * n_replicas if rule == "per-replica" else batch_size
+
+
+def requested_batch(n_examples: int, rule: BatchRule, n_replicas: int) -> int:
+    """Batch size under a rule, for the examples in a step of all replicas."""
+    return n_examples // global_examples(1, rule, n_replicas)
 
 
 def sharing_text(replicas_on_gpus: Sequence[int]) -> str:

@@ -13,6 +13,7 @@ from harness.atomic_files import write_json
 from harness.canonical import JsonValue, json_value
 from harness.errors import StoreError
 from harness.records.checksums import with_checksum
+from harness.records.conditions import BatchRule, requested_batch
 from harness.records.run_documents import PREDICTIONS, read_predictions_document
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class StoredPrediction:
         is_exact: False if its result differs from one device's by design.
         fault_texts: faults as records name them.
         cores_per_worker: None for those of the probe.
+        batch_rule: rule by which the batch size was requested.
     """
 
     workload: str
@@ -73,6 +75,11 @@ class StoredPrediction:
     is_exact: bool = True
     fault_texts: tuple[str, ...] = ()
     cores_per_worker: float | None = None
+    batch_rule: BatchRule = "global"
+
+    @property
+    def requested_batch(self) -> int:
+        return requested_batch(self.batch_size, self.batch_rule, self.workers)
 
     @property
     def title(self) -> str:

@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 
 from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case, global_batch
+from harness.experiment.references import without_batch
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.accelerators import replicas_on_gpus
 from harness.provision.failures import USER_ERROR
@@ -405,5 +406,4 @@ def _batch_key(case: Case) -> tuple[object, ...]:
 
 
 def _data_key(case: Case) -> tuple[object, ...]:
-    params = case.workload.params
-    return case.workload.reference, tuple(sorted((k, v) for k, v in params.items() if k != "batch_size"))
+    return case.workload.reference, tuple(sorted(without_batch(case.workload.params).items()))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from harness.records.conditions import AS_WRITTEN
+from harness.records.conditions import AS_WRITTEN, BatchRule, global_examples
 from harness.records.predictions import PredictedTimeline, StoredPrediction
 from reports.charts.in_page import PageChart, PageCharts, packed
 from reports.charts.predictions import predicted_scaling, timeline
@@ -32,6 +32,7 @@ class _Key(NamedTuple):
     """Conditions of a section."""
 
     workload: str
+    requested_batch: int
     link_mbit: float | None
     fault_texts: tuple[str, ...]
     cores: float | None
@@ -98,14 +99,20 @@ def _sections(
     others = [p for p in predictions if p.workload not in {p.workload for p in bound}]
     keys = dict.fromkeys(map(_key, (*bound, *others)))
     has_several_cores = len({key.cores for key in keys}) > 1
+    has_several_batches = len({(key.workload, key.requested_batch) for key in keys}) > len(
+        {key.workload for key in keys}
+    )
     for number, key in enumerate(keys):
         own = [p for p in predictions if _belongs(p, key)]
-        beside = [comparison for comparison in measured if _is_measured(comparison, key, own)]
+        beside = [comparison for comparison in measured if _is_measured(comparison, key, own[0].batch_rule)]
+        batch = f"batch {count(key.requested_batch)}" * has_several_batches
         cores = f"cores per worker: {key.cores or 'of the probe'}" * has_several_cores
         yield _Section(
             id=f"prediction-{number}",
             title=key.workload,
-            shape=", ".join(filter(None, (f"links: {link_rate(key.link_mbit)}", cores, *key.fault_texts))),
+            shape=", ".join(
+                filter(None, (f"links: {link_rate(key.link_mbit)}", batch, cores, *key.fault_texts))
+            ),
             chart=charts.add(f"prediction-{number}-scaling", predicted_scaling(own, beside)),
             table=_table(own),
         )
@@ -113,7 +120,11 @@ def _sections(
 
 def _key(prediction: StoredPrediction) -> _Key:
     return _Key(
-        prediction.workload, prediction.link_mbit, prediction.fault_texts, prediction.cores_per_worker
+        prediction.workload,
+        prediction.requested_batch,
+        prediction.link_mbit,
+        prediction.fault_texts,
+        prediction.cores_per_worker,
     )
 
 
@@ -127,20 +138,16 @@ def _belongs(prediction: StoredPrediction, key: _Key) -> bool:
     return own == key
 
 
-def _is_measured(comparison: Comparison, key: _Key, predictions: Sequence[StoredPrediction]) -> bool:
+def _is_measured(comparison: Comparison, key: _Key, rule: BatchRule) -> bool:
     """True for a comparison under the conditions of a section, on any number of workers."""
     precision = "" if comparison.precision == AS_WRITTEN else comparison.precision
     computation = (precision, "XLA" * comparison.xla, "TF32 off" * (comparison.tf32 is False))
     title = " ".join(filter(None, (comparison.workload, *computation)))
-    parallel = [p for p in predictions if not p.is_single] or predictions
-    batches = {p.batch_size for p in parallel}
-    if len(batches) > 1:  # the batch of each worker is fixed
-        batches = {p.batch_size // p.workers * comparison.workers for p in parallel}
     return (
         (title, comparison.link_requested_mbit, comparison.faults)
         == (key.workload, key.link_mbit, key.fault_texts)
         and comparison.replicas == 1
-        and comparison.batch_size in batches
+        and comparison.batch_size == global_examples(key.requested_batch, rule, comparison.workers)
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from harness.records.conditions import BatchRule
 from reports.rows.parts import MarkKind, Problem
 from reports.rows.row import Row
 from reports.statistics import Estimate, Mean, Ratio
@@ -143,8 +144,6 @@ class Note:
         return f"{self.phrase}; {self.remedy}" if self.remedy else self.phrase
 
 
-BatchRule = Literal["global", "per-replica"]
-BATCH_RULES: tuple[BatchRule, ...] = ("global", "per-replica")
 ByteLayer = Literal["tcp", "payload"]
 Bytes = tuple[int | None, ...]
 

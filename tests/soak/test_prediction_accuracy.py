@@ -1,10 +1,11 @@
 """Predicted steps of workloads that no cost was fitted to, beside measured ones: errors, order, and the best.
 
 It prints a table like that of `docs/prediction.md`. Costs come from a probe of each provider, without a limit
-of links.
+of links. With STRATBENCH_ACCURACY=FOLDER, runs are kept there, and the next call continues them.
 """
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -59,12 +60,15 @@ def stratbench(*args: str, cwd: Path) -> str:
 def measured_steps(settings: list[str], cwd: Path) -> dict[tuple[object, ...], dict[str, Step]]:
     """Conditions (workload, workers, link) → strategy → step."""
     options = [part for setting in settings for part in ("--set", setting)]
-    stratbench("probe", *options, cwd=cwd)
+    if not list(cwd.glob("runs/probes/*.json")):
+        stratbench("probe", *options, cwd=cwd)
     workers = f"cluster.workers={N_WORKERS}"
     links = [f"cluster.link.rate_mbit={LINKS}"] if "cluster.provider=docker" in settings else []
     fixed = [
         *("--workloads", ",".join(WORKLOADS), "--strategies", ",".join(STRATEGIES), "--out", "held"),
-        *("--repeats", "1", "--set", "measure.rounds=4", "--set", "compare.baseline=none"),
+        *("--repeats", "1", "--set", "compare.baseline=none"),
+        *("--set", "measure.rounds=4", "--set", "measure.steps=8", "--set", "measure.window_s=0.5"),
+        *["--resume"] * (cwd / "held").exists(),
     ]
     varied = [part for setting in (workers, *links) for part in ("--set", setting)]
     stratbench("run", "quickstart", *fixed, *options, *varied, cwd=cwd)
@@ -91,7 +95,9 @@ def tau(steps: list[Step]) -> float:
 @pytest.mark.timeout(8 * 3600)
 @pytest.mark.parametrize("provider", ["local", pytest.param("docker", marks=pytest.mark.docker)])
 def test_steps_of_other_workloads_are_predicted(provider: str, tmp_path: Path, capsys) -> None:
-    by_place = measured_steps([f"cluster.provider={provider}"], tmp_path)
+    folder = Path(os.environ.get("STRATBENCH_ACCURACY", tmp_path)).absolute() / provider
+    folder.mkdir(parents=True, exist_ok=True)
+    by_place = measured_steps([f"cluster.provider={provider}"], folder)
     errors = sorted(abs(step.error) for steps in by_place.values() for step in steps.values())
     lines, n_near = [], 0
     for (workload, workers, link), by_strategy in by_place.items():

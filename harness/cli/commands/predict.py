@@ -163,9 +163,10 @@ def _overrides(
         settings: values of `--set`, which replace the usual numbers of workers.
     """
     from harness.experiment.references import split_list
+    from harness.prediction.conditions import is_set
 
     values: dict[str, object] = {"matrix": {}, "compare.baseline": None}
-    if workers is not None or "cluster.workers" not in settings:
+    if workers is not None or not is_set("cluster.workers", settings):
         counts = map(n_workers, (_USUAL_WORKERS if workers is None else workers).split(","))
         values["cluster.workers"] = list(dict.fromkeys(counts))
     if link is not None:
@@ -184,9 +185,10 @@ def _changes(predicted: Predicted) -> list[str]:
 def _show(predicted: Predicted, page: Path | None) -> None:
     from harness.prediction.predictions import surroundings_text
 
-    def group(p: Prediction) -> tuple[str, int, float, tuple[Fault, ...]]:
-        rate = p.question.link_mbit
-        return p.workload, p.question.workers, float("inf") if rate is None else rate, p.question.faults
+    def group(p: Prediction) -> tuple[str, int, int, float, tuple[Fault, ...]]:
+        question = p.question
+        rate = float("inf") if question.link_mbit is None else question.link_mbit
+        return p.workload, question.batch_size, question.workers, rate, question.faults
 
     def order(p: Prediction) -> tuple[object, ...]:
         *others, faults = group(p)
@@ -195,12 +197,12 @@ def _show(predicted: Predicted, page: Path | None) -> None:
     ordered = sorted(predicted.predictions, key=order)
     for line in _changes(predicted):
         output.print_line(line)
-    for (workload, n, _, faults), rows in itertools.groupby(ordered, key=group):
+    for (workload, batch, n, _, faults), rows in itertools.groupby(ordered, key=group):
         cases = list(rows)
         question = cases[0].question
         workers = n_of_workers(n)
         surroundings = surroundings_text(question.link_mbit, faults)
-        output.print_line(f"{workload} · {workers} · batch {question.batch_size} · links {surroundings}")
+        output.print_line(f"{workload} · {workers} · batch {batch} · links {surroundings}")
         _show_cases(cases)
         output.print_line()
     if any(p.extrapolated for p in ordered):

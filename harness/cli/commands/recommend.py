@@ -384,10 +384,11 @@ def _show(recommendation: Recommendation) -> None:
 
 
 def _measured(plan: RankedPlan) -> str:
-    from reports.quantities import seconds, times
+    from reports.quantities import MISSING, seconds, times
 
     if plan.problem is not None:
         return f"failed: {plan.problem}"
     if plan.measured is None:
         return "–"
-    return f"{seconds(plan.measured.step_s)} ({times(plan.measured.ratio)})"
+    ratio = plan.measured.ratio
+    return f"{seconds(plan.measured.step_s)} ({MISSING if ratio is None else times(ratio)})"

@@ -1,5 +1,6 @@
 """Predictions have the speed of their run; an interrupted recommendation leaves no plan."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,15 +11,15 @@ from test_predictions import PROBE, WORKLOAD
 from test_recommendation import aim, run_in
 
 from harness import foresight
-from harness.errors import Interrupted
+from harness.errors import Interrupted, UsageError
 from harness.experiment.load import resolve
 from harness.pipeline import RunOutcome
 from harness.prediction.conditions import conditions
-from harness.prediction.observations import ProfiledWorkload
 from harness.prediction.plan_search import PlanSearch, search
 from harness.prediction.predictions import Question
+from harness.prediction.profiled_workload import ProfiledWorkload
 from harness.prediction.run_speed import RunSpeed
-from harness.requests import PredictRequest, RecommendRequest, RunOptions
+from harness.requests import PredictRequest, ProbeRequest, RecommendRequest, RunOptions
 
 STEPS = {"measure": {"repeats": 2}, "strategies": ["single", "ps"], "workloads": ["digits-mlp"]}
 
@@ -54,6 +55,42 @@ def test_predictions_have_the_speed_of_the_run(profiled: Path, monkeypatch: pyte
         f"costs of exchanges are 2.00 times the probe's, fitted to 3 measured cases of {profiled}",
     )
     assert (slow.probe, slow.to_document()["slowdown"]) == (PROBE, 2.0)
+
+
+def test_a_probe_that_cannot_be_read_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foresight, "run", lambda *_: pytest.fail("it must not run"))
+    spec = resolve({"name": "x", **STEPS})
+    request = PredictRequest(
+        source=spec, spec=spec, changes=(), probe=tmp_path / "no.json", probing=spec, options=RunOptions()
+    )
+    with pytest.raises(UsageError, match=r"no\.json must be a probe .* got No such file or directory; make"):
+        foresight.predict(request)
+
+
+def test_a_probe_of_another_version_is_measured_again_for_an_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.prediction.probe.PROBES", tmp_path)
+    path = PROBE.identity.probe_path
+    path.write_text(json.dumps({**PROBE.to_document(), "schema": 1}))
+    made: list[ProbeRequest] = []
+    monkeypatch.setattr(foresight, "probe", lambda request: made.append(request) or (path, PROBE))
+    monkeypatch.setattr(foresight, "run", lambda *_: RunOutcome(run_dir=tmp_path))
+    monkeypatch.setattr(foresight, "load_run", run_in)
+    monkeypatch.setattr(foresight, "profiled_workloads", lambda _: (WORKLOAD,))
+    monkeypatch.setattr(foresight, "identity_of", lambda _: PROBE.identity)
+    probing = resolve({"name": "x", **STEPS})
+    workload = {"name": WORKLOAD.name, **WORKLOAD.params}
+    spec = conditions({"name": "x", "workloads": [workload], "strategies": ["all-reduce"]}, of_run=False)
+    request = PredictRequest(
+        source=probing, spec=spec, changes=(), probe=None, probing=probing, options=RunOptions()
+    )
+    assert foresight.predict(request).probe == PROBE
+    assert [own.out for own in made] == [path]
+    with pytest.raises(UsageError, match="got a probe of another version; make one by `stratbench probe"):
+        foresight.predict(replace(request, source=tmp_path))
 
 
 @pytest.fixture(scope="module")

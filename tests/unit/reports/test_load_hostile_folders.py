@@ -224,11 +224,11 @@ def test_a_few_of_many_are_told_and_the_rest_counted(folder: Path) -> None:
     assert "results.jsonl line 15" in text
 
 
-@pytest.mark.parametrize("format", ["csv", "junit"])
-def test_all_are_told_if_the_report_cannot_list_them(folder: Path, format: str) -> None:
+@pytest.mark.parametrize("kind", ["csv", "junit"])
+def test_all_are_told_if_the_report_cannot_list_them(folder: Path, kind: str) -> None:
     edit(folder, lambda lines: [*lines, *[b"oops"] * 9, lines[-1]])
     messages: list[str] = []
-    reports.render([folder], format, notify=messages.append)
+    reports.render([folder], kind, notify=messages.append)
     assert len([message for message in messages if message.startswith("left out: ")]) == 10
 
 

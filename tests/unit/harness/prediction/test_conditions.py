@@ -10,6 +10,7 @@ from harness.experiment.load import laid_over
 from harness.prediction.conditions import (
     KEYS,
     conditions,
+    is_set,
     probe_command,
     probe_experiment,
     probing,
@@ -34,6 +35,12 @@ def test_workers_that_no_provider_starts_can_be_predicted() -> None:
     assert spec.scenarios[0].faults[0].delay_ms == 100.0
     with pytest.raises(UsageError, match="which cannot limit links"):
         laid_over(DOCUMENT, settings=["cluster.link.rate_mbit=100"])
+
+
+@pytest.mark.parametrize("path", ["cluster.workers", "cluster.workers.0", "cluster"])
+def test_a_setting_of_a_part_or_of_the_whole_section_counts(path: str) -> None:
+    assert is_set("cluster.workers", ["measure.steps", path])
+    assert not is_set("cluster.workers", ["cluster.workers_per_host", "cluster.link"])
 
 
 def test_parameters_are_set_of_references_that_are_written_as_text() -> None:

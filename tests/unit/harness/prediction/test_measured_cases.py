@@ -8,16 +8,20 @@ from planned_steps import BATCH, STEP, profile
 from synthetic_run import NONE, SINGLE, Case, write_run
 from test_predictions import PROBE
 
+from harness.atomic_files import write_json
 from harness.experiment.chosen_strategy import choose
+from harness.experiment.references import StrategyRef
 from harness.prediction import measured_cases
-from harness.prediction.measured_cases import measured_case_predictions
+from harness.prediction.measured_cases import is_predicted, measured_case_predictions
 from harness.prediction.observations import profiled_workloads
 from harness.prediction.predictions import planned_for, simulated
 from harness.prediction.probe import identity_of
 from harness.prediction.profile import StoredProfile
 from harness.prediction.timelines import timelines
-from harness.records.run_documents import PROFILE
+from harness.records.record import CORES_SHARED
+from harness.records.run_documents import PLAN, PROFILE
 from harness.records.stored_run import StoredRun, load_run
+from strategies.topology import Topology
 
 SHAPE = {"workload": "w", "batch_size": BATCH, "p50_s": 0.02, "cpu_s": 0.02}
 CONTROL = Case(**{**SHAPE, **NONE})
@@ -70,6 +74,47 @@ def test_each_case_with_exchanges_and_a_plan_is_predicted(run: StoredRun) -> Non
     for prediction in predictions.values():
         assert prediction.question.batch_size == BATCH
         assert 0.02 < prediction.step_s < 0.2
+
+
+def test_an_edited_plan_is_predicted_from_the_plan_that_its_repeat_stored(run: StoredRun) -> None:
+    predictions, _ = measured_case_predictions(run)
+    usual = next(r for r in run.records if r.strategy == "all-reduce")
+    mine = replace(usual, case="mine", strategy="plan-mine")
+    others = tuple(r for r in run.records if r is not usual)
+    assert "mine" not in measured_case_predictions(replace(run, records=(*others, mine)))[0]
+    (workload,) = profiled_workloads(run)
+    topology = Topology(replicas_per_task=(1, 1), batch_size=BATCH)
+    plan = choose(StrategyRef(name="all-reduce")).plan(workload.step, topology)
+    write_json(run.repeat_dir(mine) / PLAN, plan.model_dump(mode="json"))
+    own, _ = measured_case_predictions(replace(run, records=(*others, mine)))
+    assert own["mine"].step_s == predictions[usual.case].step_s
+    assert str(own["mine"].strategy) == "plan-mine"
+
+
+def test_a_twin_is_predicted_like_its_strategy(run: StoredRun) -> None:
+    usual = next(r for r in run.records if r.strategy == "ps" and r.link is None)
+    twin = replace(usual, case="twin", strategy_params={"aa": True}, is_twin=True)
+    predictions, _ = measured_case_predictions(replace(run, records=(*run.records, twin)))
+    assert predictions["twin"] == predictions[usual.case]
+
+
+def test_what_the_probe_lacks_is_told_once(run: StoredRun) -> None:
+    usual = next(r for r in run.records if r.strategy == "all-reduce")
+    params = {"compressor": "topk"}
+    sparse = [replace(usual, case=name, strategy_params=params, strategy_class="bounded") for name in "ab"]
+    predictions, (reason,) = measured_case_predictions(replace(run, records=(*run.records, *sparse)))
+    assert predictions == measured_case_predictions(run)[0]
+    assert reason.startswith("probe: must have costs of topk, got a probe without them; make one by")
+
+
+def test_unknown_waits_for_cores_are_not_predicted(run: StoredRun) -> None:
+    """Two threads per worker share two cores: how long each waits is unknown."""
+    assert all(map(is_predicted, [r for r in run.records if r.strategy == "ps" and not r.link]))
+    for record in run.records:
+        assert record.method is not None
+        method = replace(record.method, cores_per_worker=2.0)
+        notes = (f"{CORES_SHARED}: 4 cores wanted, 2 available",)
+        assert not is_predicted(replace(record, method=method, notes=notes))
 
 
 def test_what_is_stored_is_not_predicted_again(run: StoredRun) -> None:

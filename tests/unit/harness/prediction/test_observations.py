@@ -11,14 +11,10 @@ from planned_steps import STEP, profile
 from harness.errors import UsageError
 from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import StrategyRef
-from harness.prediction.observations import (
-    ProfiledWorkload,
-    observations,
-    planned_step,
-    profiled_workloads,
-)
+from harness.prediction.observations import observations, profiled_workloads
 from harness.prediction.probe import identity_of, probe_of
 from harness.prediction.profile import StoredProfile
+from harness.prediction.profiled_workload import ProfiledStep, ProfiledWorkload, Updates, planned_step
 from harness.prediction.step_model import PlannedStep
 from harness.records.conditions import Machine, Method
 from harness.records.outcome import Failure, StepSeconds
@@ -80,13 +76,13 @@ def stored(folder: Path, *records: Record, changes: dict[str, object] | None = N
 
 
 def durations(run: StoredRun) -> Sequence[float]:
-    return [own.profiles[EXAMPLES].step_s for own in profiled_workloads(run)]
+    return [own.measured[EXAMPLES].profile.step_s for own in profiled_workloads(run)]
 
 
 def test_a_profile_is_scaled_to_the_processor_time_of_untraced_steps(tmp_path: Path) -> None:
     (workload,) = profiled_workloads(stored(tmp_path, record()))
-    assert workload.profiles[EXAMPLES].step_s == pytest.approx(0.008)
-    assert workload.idle_of(EXAMPLES) == pytest.approx(0.002)
+    assert workload.measured[EXAMPLES].profile.step_s == pytest.approx(0.008)
+    assert workload.nearest(EXAMPLES).idle_s == pytest.approx(0.002)
     assert (workload.title, workload.batch_size) == ("hand-made", 2 * EXAMPLES)
 
 
@@ -98,8 +94,8 @@ def test_of_workers_that_share_a_core_each_waits_for_the_others(tmp_path: Path) 
         machine=Machine(n_cores=1),
     )
     (workload,) = profiled_workloads(stored(tmp_path, shared))
-    assert workload.profiles[EXAMPLES].step_s == pytest.approx(0.008)
-    assert workload.idle_of(EXAMPLES) == pytest.approx(0.002)
+    assert workload.measured[EXAMPLES].profile.step_s == pytest.approx(0.008)
+    assert workload.nearest(EXAMPLES).idle_s == pytest.approx(0.002)
 
 
 def test_of_three_workers_on_two_cores_two_take_turns(tmp_path: Path) -> None:
@@ -111,7 +107,7 @@ def test_of_three_workers_on_two_cores_two_take_turns(tmp_path: Path) -> None:
         machine=Machine(n_cores=2),
     )
     (workload,) = profiled_workloads(stored(tmp_path, shared))
-    assert workload.idle_of(EXAMPLES) == pytest.approx(0.002)
+    assert workload.nearest(EXAMPLES).idle_s == pytest.approx(0.002)
 
 
 def test_workers_that_exchange_something_wait_for_the_slowest(tmp_path: Path) -> None:
@@ -141,7 +137,7 @@ def test_measured_rows_are_sent(n_examples: int, n_rows: float) -> None:
             params={},
             step=STEP.model_copy(update={"variables": (table, *STEP.variables[1:])}),
             batch_size=EXAMPLES,
-            profiles={EXAMPLES: replace(profile(examples=EXAMPLES), rows=rows)},
+            measured={EXAMPLES: ProfiledStep(profile=replace(profile(examples=EXAMPLES), rows=rows))},
         )
         topology = Topology(replicas_per_task=(1, 1), batch_size=2 * n_examples)
         return planned_step(workload, choose(StrategyRef(name="ps")), topology)
@@ -156,10 +152,12 @@ def test_measured_rows_are_sent(n_examples: int, n_rows: float) -> None:
 
 
 def test_rows_of_other_examples_are_on_a_line() -> None:
-    """Some rows are looked up by each example, others by the step."""
-    profiles = {n: replace(profile(examples=n), rows={"table": 10.0 + 2 * n}) for n in (8, 16)}
-    workload = ProfiledWorkload(name="w", params={}, step=STEP, batch_size=16, profiles=profiles)
+    """Some rows are looked up by each example, others by the step. A trace may not have all tables."""
+    rows = {8: {"table": 26.0, "ids": 8.0}, 16: {"table": 42.0}}
+    measured = {n: ProfiledStep(profile=replace(profile(examples=n), rows=rows[n])) for n in (8, 16)}
+    workload = ProfiledWorkload(name="w", params={}, step=STEP, batch_size=16, measured=measured)
     assert [workload.profile(n).rows["table"] for n in (4, 8, 12, 32)] == pytest.approx([18, 26, 34, 74])
+    assert [workload.profile(n).rows["ids"] for n in (4, 12, 32)] == pytest.approx([4, 12, 32])
 
 
 def test_repeats_are_averaged(tmp_path: Path) -> None:
@@ -181,10 +179,26 @@ def test_other_precisions_compilers_and_parameters_are_other_steps(tmp_path: Pat
     assert titles == ["hand-made", "hand-made bfloat16", "hand-made XLA", "hand-made:units=3"]
 
 
+def test_other_updates_are_other_steps(tmp_path: Path) -> None:
+    slow = record(case="plain", step_s=0.020, strategy_params={"fused_update": False})
+    run = stored(
+        tmp_path,
+        *(record(), slow),
+        record("ps", strategy_params={"fused_update": False}),
+        record("ps", case="merging", strategy_params={"merge_rows": True}),
+    )
+    workloads = profiled_workloads(run)
+    assert [workload.updates for workload in workloads] == [Updates(), Updates(fused=False)]
+    computing_s = [o.planned.profiles[EXAMPLES].step_s for o in observations(run, workloads)]
+    assert computing_s == pytest.approx([0.016, 0.008])
+
+
 def test_batch_sizes_are_one_workload_with_its_requested_batch(tmp_path: Path) -> None:
     small = record(workers=1, case="small", workload_params={"batch_size": EXAMPLES})
     (workload,) = profiled_workloads(stored(tmp_path, small, record()))
-    assert (workload.batch_size, workload.params) == (2 * EXAMPLES, {})
+    assert (workload.batch_size, workload.usual_batch_size, workload.params) == (2 * EXAMPLES,) * 2 + ({},)
+    (workload,) = profiled_workloads(stored(tmp_path, small))
+    assert (workload.batch_size, workload.usual_batch_size) == (EXAMPLES, None)
     per_replica = record(method=replace(METHOD, batch_rule="per-replica"))
     (workload,) = profiled_workloads(stored(tmp_path, per_replica))
     assert workload.batch_size == EXAMPLES

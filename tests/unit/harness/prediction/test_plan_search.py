@@ -12,6 +12,7 @@ from planning import slot, state, step_of, trainable
 from test_predictions import PROBE, WORKLOAD
 
 from harness.errors import UsageError
+from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import StrategyRef, parse_strategy
 from harness.prediction.goals import Goal
 from harness.prediction.plan_search import (
@@ -91,7 +92,7 @@ def test_several_builders_are_faster_where_links_and_cores_both_limit() -> None:
 def test_the_best_plan_is_never_slower_than_any_builder(n_workers: int, link_mbit: float | None) -> None:
     result = searched(n_workers, link_mbit)
     alone = [
-        predict(WORKLOAD, builder, question(n_workers, link_mbit), PROBE)
+        predict(WORKLOAD, builder, choose(builder), question(n_workers, link_mbit), PROBE)
         for builder in ALL
         if builder not in result.refused
     ]

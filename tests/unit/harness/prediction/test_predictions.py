@@ -8,12 +8,13 @@ import pytest
 from planned_steps import BATCH, STEP, USUAL, profile
 
 from harness.errors import UsageError
+from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import parse_strategy
 from harness.prediction.conditions import conditions
 from harness.prediction.costs import CollectiveCost
-from harness.prediction.observations import ProfiledWorkload
 from harness.prediction.predictions import Predicted, Question, predict, predict_cases
 from harness.prediction.probe import Identity, Probe, read_probe
+from harness.prediction.profiled_workload import ProfiledStep, ProfiledWorkload
 from strategies.plan.faults import Fault
 
 WORKLOAD = ProfiledWorkload(
@@ -21,11 +22,10 @@ WORKLOAD = ProfiledWorkload(
     params={"units": 3},
     step=STEP,
     batch_size=BATCH,
-    profiles={
-        BATCH: profile(compute_s=0.040, examples=BATCH),
-        BATCH // 2: profile(compute_s=0.022, examples=BATCH // 2),
+    measured={
+        BATCH: ProfiledStep(profile=profile(compute_s=0.040, examples=BATCH), idle_s=0.001),
+        BATCH // 2: ProfiledStep(profile=profile(compute_s=0.022, examples=BATCH // 2), idle_s=0.002),
     },
-    idle_s={BATCH: 0.001, BATCH // 2: 0.002},
 )
 MACHINE = Identity(
     provider="local",
@@ -49,7 +49,8 @@ PROBE = Probe(
 
 def predicted(strategy: str, n_workers: int, link_mbit: float | None = None, probe: Probe = PROBE, **others):
     question = Question(workers=n_workers, batch_size=BATCH, link_mbit=link_mbit, **others)
-    return predict(WORKLOAD, parse_strategy(strategy, field="strategies"), question, probe)
+    reference = parse_strategy(strategy, field="strategies")
+    return predict(WORKLOAD, reference, choose(reference), question, probe)
 
 
 def cases(*settings: str, strategies: str = "[all-reduce]", workers: str = "[2, 8]", probe: Probe = PROBE):
@@ -62,20 +63,23 @@ def cases(*settings: str, strategies: str = "[all-reduce]", workers: str = "[2, 
 def test_a_profile_lies_on_the_line_through_those_measured() -> None:
     quarter = WORKLOAD.profile(BATCH // 4)
     assert quarter.compute_s == pytest.approx(0.013)
-    assert quarter.update_s == WORKLOAD.profiles[BATCH].update_s
+    assert quarter.update_s == WORKLOAD.measured[BATCH].profile.update_s
     assert (quarter.examples, WORKLOAD.is_between(BATCH // 4)) == (BATCH // 4, False)
-    assert WORKLOAD.profile(BATCH // 2) is WORKLOAD.profiles[BATCH // 2]
-    assert WORKLOAD.idle_of(BATCH // 4) == 0.002
+    assert WORKLOAD.profile(BATCH // 2) is WORKLOAD.measured[BATCH // 2].profile
+    assert WORKLOAD.nearest(BATCH // 4).idle_s == 0.002
 
 
 def test_one_profile_gives_computation_in_proportion() -> None:
-    alone = replace(WORKLOAD, profiles={BATCH: WORKLOAD.profiles[BATCH]})
+    alone = replace(WORKLOAD, measured={BATCH: WORKLOAD.measured[BATCH]})
     assert alone.profile(BATCH // 4).compute_s == pytest.approx(0.010)
 
 
 def test_no_profile_is_less_than_nothing() -> None:
     steep = replace(
-        WORKLOAD, profiles={n: profile(compute_s=s, examples=n) for n, s in ((8, 0.010), (4, 0.001))}
+        WORKLOAD,
+        measured={
+            n: ProfiledStep(profile=profile(compute_s=s, examples=n)) for n, s in ((8, 0.010), (4, 0.001))
+        },
     )
     assert steep.profile(2).compute_s > 0
 
@@ -303,9 +307,7 @@ def test_another_machine_differs_in_name_and_facts() -> None:
 
 
 def test_the_fastest_strategy_is_listed_by_number_of_workers() -> None:
-    alone = predict(
-        WORKLOAD, parse_strategy("single", field=""), Question(workers=1, batch_size=BATCH), PROBE
-    )
+    alone = predicted("single", 1)
     predictions = [
         replace(predicted("none", 2), step_s=0.1),
         replace(predicted("ps", 2), step_s=1.0),
@@ -334,3 +336,20 @@ def test_the_fastest_strategy_is_listed_by_number_of_workers() -> None:
     assert {"workload", "workers", "replicas", "link_mbit", "step_s", "interval", "examples_per_s"} <= set(
         document["cases"][0]
     )
+
+
+def test_batch_sizes_are_predicted_and_listed_apart() -> None:
+    both = "workloads=[{name: hand-made, units: 3}, {name: hand-made, units: 3, batch_size: 16}]"
+    usual = replace(WORKLOAD, usual_batch_size=BATCH // 2)
+    document = {"name": "made-up", "workloads": ["hand-made"], "strategies": ["all-reduce", "ps"]}
+    spec = conditions(document, settings=[both, "cluster.workers=[2, 4]"], of_run=True)
+    predictions, _ = predict_cases([usual], spec, PROBE)
+    assert [p.question.batch_size for p in predictions] == [BATCH // 2] * 4 + [16] * 4
+    answer = Predicted(predictions=predictions, probe=PROBE, probe_path=Path("p"), run_dir=Path("r"))
+    assert [line.partition(": ")[0] for line in answer.fastest()] == [
+        f"fastest, hand-made:units=3 with batch {BATCH // 2} without a limit",
+        "fastest, hand-made:units=3 with batch 16 without a limit",
+    ]
+    spec = conditions(document, settings=[both, "measure.batch=per-replica"], of_run=True)
+    predictions, _ = predict_cases([usual], spec, PROBE)
+    assert {p.question.requested_batch for p in predictions} == {BATCH // 2, 16}

@@ -22,6 +22,7 @@ from harness.experiment.references import StrategyRef, WorkloadRef, parse_strate
 from harness.prediction.goals import Aim, Goal
 from harness.prediction.plan_search import search
 from harness.prediction.predictions import Question
+from harness.prediction.profiled_workload import Updates
 from harness.prediction.recommendation import (
     LEAST_GAIN,
     MOST_PLANS,
@@ -99,9 +100,12 @@ def test_the_best_plans_have_different_builders_and_reasons(tmp_path: Path) -> N
 
 def test_the_command_for_later_measures_the_step_that_was_predicted(tmp_path: Path) -> None:
     workload = replace(
-        WORKLOAD, computation=Computation(precision="bfloat16", xla=True, tf32=False), params={"text": "a b"}
+        WORKLOAD,
+        batch_rule="per-replica",
+        computation=Computation(precision="bfloat16", xla=True, tf32=False),
+        params={"text": "a b"},
     )
-    run = run_in(tmp_path / "my runs", measure={"batch": "per-replica"})
+    run = run_in(tmp_path / "my runs")
     own = aim(strategies="all-reduce:transport=tcp,chunk_size=128")
     later = recommended(own, workload, PROBE, run, experiment="my own.yaml").later
     assert later is not None
@@ -335,9 +339,27 @@ def test_a_plan_that_fails_is_not_chosen(tmp_path: Path, changes: dict[str, obje
         first.measured({0: "c-0"}, REFERENCE, own, tmp_path)
 
 
-def test_a_plan_stays_if_only_the_reference_failed(tmp_path: Path) -> None:
-    answer = recommendation(tmp_path).measured({0: "c-0"}, REFERENCE, records("c-0", 0.5), tmp_path)
-    assert (answer.chosen, answer.best.problem) == (0, None)
+def test_plans_are_compared_with_each_other_if_only_the_reference_failed(tmp_path: Path) -> None:
+    own = [*records("c-0", 0.5), *records("c-1", 0.4)]
+    answer = recommendation(tmp_path).measured({0: "c-0", 1: "c-1"}, REFERENCE, own, tmp_path)
+    assert (answer.chosen, answer.best.problem) == (1, None)
+    assert answer.best.measured is not None
+    assert answer.best.measured.ratio is None
+    assert answer.verdict == (
+        f"{answer.best.title}: measured 400 ms per step; {answer.reference.title}, with which plans are "
+        "compared, was not measured"
+    )
+
+
+def test_named_builders_that_are_no_candidates_are_told_with_the_reason(tmp_path: Path) -> None:
+    (note,) = recommendation(tmp_path, strategies="all-reduce ps:staleness=2").notes
+    assert note.startswith("no candidate: ps:staleness=2: must be one whose steps are simulated, got ps with")
+
+
+def test_plans_merge_rows_if_the_profile_does(tmp_path: Path) -> None:
+    merging = replace(WORKLOAD, updates=Updates(merges_rows=True))
+    answer = recommended(aim(strategies="ps"), merging, PROBE, run_in(tmp_path), experiment="quickstart")
+    assert all("merge_rows" in str(b) for p in answer.plans for b in p.predicted.candidate.builders)
 
 
 def test_network_takes_the_fewest_bytes_of_what_was_measured_nearly_as_fast(tmp_path: Path) -> None:

@@ -59,10 +59,19 @@ def test_points_are_measured_under_the_conditions_of_the_section(tmp_path: Path)
 
 
 def test_a_batch_of_each_worker_is_matched_as_such(tmp_path: Path) -> None:
-    predictions = [prediction("ps", n, 0.01, batch_size=32 * n) for n in (4, 8)]
+    predictions = [prediction("ps", n, 0.01, batch_size=32 * n, batch_rule="per-replica") for n in (4, 8)]
     cases = [Case(workload="w", strategy="ps", batch_size=size) for size in (64, 128)]
     (chart,) = charts_of(predictions, cases, tmp_path)
     assert [line["kind"] for line in chart["lines"]] == ["predicted", "points"]
+
+
+def test_batch_sizes_have_sections(tmp_path: Path) -> None:
+    predictions = [prediction("ps", n, 0.01, batch_size=size) for size in (32, 64) for n in (4, 8)]
+    path = write_run(tmp_path / "run", [Case(workload="w", strategy="ps", batch_size=64)], n_repeats=1)
+    page = Page(reports.prediction_page(predictions, run_dir=path, timelines=[], texts=[]))
+    kinds = [[line["kind"] for line in chart["lines"]] for chart in page.drawn_from["charts"].values()]
+    assert kinds == [["predicted"], ["predicted", "points"]]
+    assert [any(f"batch {n}" in text for text in page.text) for n in (32, 64, 128)] == [True, True, False]
 
 
 def test_scenarios_have_sections_and_single_is_in_each_of_them(tmp_path: Path) -> None:
