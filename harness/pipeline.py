@@ -169,7 +169,7 @@ def outcome_of(folder: RunFolder, written: Written | None) -> RunOutcome:
                 for line in folder.put_aside
             ),
             *(() if problem is None else (f"no report: {problem.message}",)),
-            *((f"no predictions: {written.unpredicted}",) if written and written.unpredicted else ()),
+            *((f"not predicted: {written.unpredicted}",) if written and written.unpredicted else ()),
         ),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from harness.canonical import JsonValue
 from harness.errors import UsageError
@@ -167,13 +167,21 @@ def _settings_of(cluster: Cluster) -> dict[str, JsonValue]:
     }
 
 
-def is_set(key: str, paths: Iterable[str]) -> bool:
-    """True if one of some settings has a key, a part of it, or a section with it.
+def is_set(key: str, settings: Mapping[str, object]) -> bool:
+    """True if settings contain a key, a part of it, or a section that contains it.
 
     Args:
-        key, paths: dotted paths.
+        key: dotted path. settings: dotted path → value.
     """
-    return any(_is_within(path, (key,)) or _is_within(key, (path,)) for path in paths)
+    return any(
+        _is_within(path, (key,)) or (_is_within(key, (path,)) and _contains(value, key[len(path) + 1 :]))
+        for path, value in settings.items()
+    )
+
+
+def _contains(section: object, path: str) -> bool:
+    name, _, rest = path.partition(".")
+    return isinstance(section, Mapping) and name in section and (not rest or _contains(section[name], rest))
 
 
 def _is_within(path: str, keys: Mapping[str, object] | Sequence[str]) -> bool:

@@ -19,8 +19,8 @@ from harness.prediction.observations import (
     profiled_workloads,
     strategy_of,
 )
-from harness.prediction.predictions import Prediction, Question, predict
-from harness.prediction.probe import Identity, Probe, machine_of, read_probe
+from harness.prediction.predictions import Prediction, Question, planned_for, predict_planned
+from harness.prediction.probe import Identity, Probe, machine_of, probe_command_for, read_probe
 from harness.records.record import Record
 from harness.records.stored_run import StoredRun
 
@@ -29,8 +29,8 @@ def measured_case_predictions(run: StoredRun) -> tuple[Mapping[str, Prediction],
     """Predict each measured case with exchanges that has no stored prediction.
 
     Returns:
-        Case → prediction, without cases that cannot be predicted; and reasons that have a way out: there is
-        no profile or no probe, or it lacks a transport or a compressor.
+        Case → prediction, without cases that cannot be predicted; and a reason for each kind of machine
+        that has no profile or no probe, or whose probe lacks a transport or a compressor.
     """
     by_machine: dict[Identity, list[Record]] = {}
     for record in run.records:
@@ -44,7 +44,10 @@ def measured_case_predictions(run: StoredRun) -> tuple[Mapping[str, Prediction],
                 probe = _probe(run, machine)
                 own, lacking = _predict(replace(run, records=tuple(records)), cases, probe)
                 predictions |= own
-                reasons += lacking
+                if lacking:
+                    kinds = f"cases with {', '.join(lacking)}, of which {machine.probe_path} has no costs"
+                    ways = f"`{probe_command_for(lacking)}` and `stratbench predict {run.path} --probe FILE`"
+                    reasons.append(f"{kinds}; predict them by {ways}")
             except UsageError as error:
                 reasons.append(str(error))
     return predictions, reasons
@@ -92,19 +95,22 @@ def _probe(run: StoredRun, machine: Identity) -> Probe:
 def _predict(
     run: StoredRun, cases: Mapping[str, Record], probe: Probe
 ) -> tuple[Mapping[str, Prediction], Sequence[str]]:
-    """Case → prediction, and what the probe lacks for others."""
+    """Case → prediction, and the transports and compressors of others that the probe lacks."""
     workloads = profiled_workloads(run)
     predictions: dict[str, Prediction] = {}
-    lacking: dict[str, None] = {}
+    lacking: set[str] = set()
     for case, record in cases.items():
         profiled = profiled_case(run, record, workloads)
         if profiled is None:
             continue
         workload, chosen = profiled
+        question = question_of(record)
         try:
-            predictions[case] = predict(workload, strategy_of(record), chosen, question_of(record), probe)
-        except UsageError as error:
-            if error.field == "probe":
-                lacking[str(error)] = None
-            # Other strategies cannot be predicted; `predict` states the reason.
-    return predictions, list(lacking)
+            planned = planned_for(workload, chosen, question, probe)
+        except UsageError:
+            continue  # `predict` states the reason
+        missing = probe.missing(planned.flows)
+        lacking.update(missing)
+        if not missing:
+            predictions[case] = predict_planned(workload, strategy_of(record), planned, question, probe)
+    return predictions, sorted(lacking)

@@ -21,8 +21,8 @@ from harness.prediction.profiled_workload import (
     ProfiledWorkload,
     Updates,
     planned_step,
+    suiting,
     updates_of,
-    with_updates,
 )
 from harness.prediction.step_model import Machines, PlannedStep
 from harness.records.conditions import BatchRule, requested_batch
@@ -112,9 +112,9 @@ def _combined(profiles: Sequence[tuple[Record, StoredProfile]]) -> ProfiledWorkl
     """One workload from the profiles of its records."""
     largest, stored = max(profiles, key=lambda pair: _requested_batch(pair[0]))
     as_written = [record for record, _ in profiles if BATCH_SIZE not in record.workload_params]
-    alike: defaultdict[int, list[tuple[Record, StoredProfile]]] = defaultdict(list)
-    for record, own in profiles:
-        alike[own.profile.examples].append((record, own))
+    by_examples: defaultdict[int, list[tuple[Record, StoredProfile]]] = defaultdict(list)
+    for record, profile in profiles:
+        by_examples[profile.profile.examples].append((record, profile))
     return ProfiledWorkload(
         name=largest.workload,
         params=without_batch(largest.workload_params),
@@ -124,7 +124,7 @@ def _combined(profiles: Sequence[tuple[Record, StoredProfile]]) -> ProfiledWorkl
         batch_rule=batch_rule_of(largest),
         batch_size=_requested_batch(largest),
         usual_batch_size=_requested_batch(as_written[0]) if as_written else None,
-        measured={examples: _profiled_step(own) for examples, own in alike.items()},
+        measured={examples: _profiled_step(repeats) for examples, repeats in by_examples.items()},
     )
 
 
@@ -270,7 +270,7 @@ def profiled_case(
     own = [w for w in workloads if (w.name, w.params, w.computation) == facts]
     if not own or chosen.strategy.runner != "graph":
         return None
-    return with_updates(updates_of(chosen), own)[0], chosen
+    return suiting(own, updates_of(chosen), _requested_batch(record))[0], chosen
 
 
 def strategy_of(record: Record) -> StrategyRef:

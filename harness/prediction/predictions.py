@@ -23,7 +23,7 @@ from harness.prediction.observations import (
     turns,
 )
 from harness.prediction.probe import Probe
-from harness.prediction.profiled_workload import ProfiledWorkload, planned_step, updates_of, with_updates
+from harness.prediction.profiled_workload import ProfiledWorkload, planned_step, suiting, updates_of
 from harness.prediction.step_activities import core, link_in, link_out
 from harness.prediction.step_model import Machines, PlannedStep, SimulatedStep, simulate_step
 from harness.records.conditions import BatchRule, global_examples, requested_batch
@@ -185,7 +185,9 @@ def predict_cases(
                     refused.setdefault(error.message, {})[str(strategy)] = None
     if not predictions:
         raise next(iter(errors.values()))
-    notes = [f"{shortened_list(list(refused[text]))}: {text}" if text in refused else text for text in errors]
+    notes = [
+        f"{_shortened_list(list(refused[text]))}: {text}" if text in refused else text for text in errors
+    ]
     if cores != probe.identity.cores:
         notes.append(
             f"with cores_per_worker={cores:g}, computation takes as long as profiled with "
@@ -194,7 +196,7 @@ def predict_cases(
     return predictions, notes
 
 
-def shortened_list(names: Sequence[str]) -> str:
+def _shortened_list(names: Sequence[str]) -> str:
     """Names with commas; of many, the first ones and the number of the others."""
     n_more = len(names) - _MOST_NAMED
     return ", ".join(names) if n_more <= 1 else f"{', '.join(names[:_MOST_NAMED])} and {n_more} more"
@@ -203,14 +205,15 @@ def shortened_list(names: Sequence[str]) -> str:
 def _questions(
     ref: WorkloadRef, chosen: Chosen, profiled: Sequence[ProfiledWorkload], spec: Experiment
 ) -> Iterator[tuple[ProfiledWorkload, Question]]:
-    """Conditions of each profile that suits a strategy."""
+    """Profiled steps that suit a strategy, each with its conditions."""
     is_single = chosen.strategy.name in ALONE
     # Faults of workers that wait for nobody have no effect, as in runs.
     scenarios = (NO_FAULTS,) if is_single or chosen.strategy.name == CONTROL else spec.scenarios
     counts, rates = ((1,), (None,)) if is_single else (spec.cluster.workers, spec.cluster.link.rate_mbit)
-    suiting = _nearest_batches(ref, with_updates(updates_of(chosen), profiled))
-    for workload, n_workers, rate, scenario in itertools.product(suiting, counts, rates, scenarios):
-        batch_size = ref.batch_size or workload.usual_batch_size or workload.batch_size
+    requested = ref.batch_size or next((w.usual_batch_size for w in profiled if w.usual_batch_size), None)
+    steps = suiting(profiled, updates_of(chosen), requested)
+    for workload, n_workers, rate, scenario in itertools.product(steps, counts, rates, scenarios):
+        batch_size = requested or workload.batch_size
         yield (
             workload,
             Question(
@@ -264,13 +267,13 @@ def planned_for(workload: ProfiledWorkload, chosen: Chosen, question: Question, 
     return planned
 
 
-def simulated(planned: PlannedStep, strategy: StrategyRef, question: Question, probe: Probe) -> SimulatedStep:
+def simulated(planned: PlannedStep, question: Question, probe: Probe) -> SimulatedStep:
     """Simulate a planned step.
 
     Raises:
         UsageError: the probe lacks a transport or a compressor.
     """
-    probe.require(planned.flows, strategy)
+    probe.require(planned.flows)
     rate = question.link_mbit
     machines = Machines(
         cores=_cores(question, probe),
@@ -300,7 +303,7 @@ def predict_planned(
     Raises:
         UsageError: the probe lacks a transport or a compressor.
     """
-    step = simulated(planned, strategy, question, probe)
+    step = simulated(planned, question, probe)
     examples = max(planned.profiles)
     n_turns = turns(question.workers, question.n_shared)
     alone_s = planned.profiles[examples].step_s * n_turns
@@ -348,17 +351,6 @@ def _profiled(ref: WorkloadRef, workloads: Sequence[ProfiledWorkload]) -> Sequen
             field="workloads",
         )
     return own
-
-
-def _nearest_batches(ref: WorkloadRef, workloads: Sequence[ProfiledWorkload]) -> Sequence[ProfiledWorkload]:
-    """Of steps that are computed in one way, that of the nearest batch; others may have other variables."""
-    batch_size = ref.batch_size
-    nearest: dict[str, ProfiledWorkload] = {}
-    for workload in workloads:
-        other = nearest.setdefault(workload.title, workload)
-        if batch_size and abs(workload.batch_size - batch_size) < abs(other.batch_size - batch_size):
-            nearest[workload.title] = workload
-    return list(nearest.values())
 
 
 def _waits_s(question: Question) -> Sequence[float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,6 @@ from harness.atomic_files import json_bytes, write_output
 from harness.canonical import JsonValue, canonical_hash
 from harness.errors import UsageError, first_line
 from harness.experiment.cases import CONTROL
-from harness.experiment.references import StrategyRef
 from harness.prediction.costs import Costs
 from harness.prediction.fit import fitted
 from harness.prediction.observations import (
@@ -26,10 +25,13 @@ from harness.prediction.observations import (
 from harness.records.predictions import PROBES
 from harness.records.record import Record
 from harness.records.stored_run import StoredRun
+from strategies.plan import compressors
 from strategies.plan.exchanges.flow import Flow
 
 _FEWEST_STEPS = 4
 """Fewest measured steps to which costs are fitted."""
+_TRANSPORTS = {"collectives": "ring"}
+"""Carrier of an exchange → value of the parameter `transport`, if they differ."""
 _TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu")
 """Packages that contain TensorFlow; a machine has one of them."""
 
@@ -132,8 +134,8 @@ class Probe:
         codecs = {flow.compressor.name for flow in flows if flow.compressor is not None}
         return sorted((transports - set(self.costs.collectives)) | (codecs - set(self.costs.codecs)))
 
-    def require(self, flows: Sequence[Flow], strategy: StrategyRef) -> None:
-        """Require costs of all exchanges of a strategy.
+    def require(self, flows: Sequence[Flow]) -> None:
+        """Require costs of all exchanges of a step.
 
         Raises:
             UsageError: some exchanges were not probed.
@@ -142,8 +144,7 @@ class Probe:
         if missing:
             raise UsageError(
                 f"must have costs of {', '.join(missing)}, got a probe without them; make one by "
-                f"`stratbench probe --set 'strategies=[{CONTROL}, \"{strategy}\"]' --out FILE`, and name it "
-                "with --probe FILE",
+                f"`{probe_command_for(missing)}`, and name it with --probe FILE",
                 field="probe",
             )
 
@@ -161,6 +162,16 @@ class Probe:
 
     def write(self, path: Path) -> None:
         write_output(path, json_bytes(self.to_document()))
+
+
+def probe_command_for(missing: Iterable[str]) -> str:
+    """The command that probes some transports and compressors."""
+    params = (
+        f"compressor={name}" if name in compressors.BY_NAME else f"transport={_TRANSPORTS.get(name, name)}"
+        for name in missing
+    )
+    strategies = "".join(f', "all-reduce:{param}"' for param in params)
+    return f"stratbench probe --set 'strategies=[{CONTROL}{strategies}]' --out FILE"
 
 
 def probe_of(run: StoredRun) -> Probe:

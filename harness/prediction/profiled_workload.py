@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.experiment.cases import MERGING
 from harness.experiment.chosen_strategy import Chosen
 from harness.experiment.model import AS_USUAL, Computation
 from harness.experiment.references import WorkloadRef, without_batch
@@ -38,9 +37,8 @@ USUAL_UPDATES = Updates()
 
 def updates_of(chosen: Chosen) -> Updates:
     """Updates of a strategy's steps."""
-    return Updates(
-        fused=Execution.of(chosen.params).fused_update, merges_rows=bool(chosen.params.get(MERGING))
-    )
+    execution = Execution.of(chosen.params)
+    return Updates(fused=execution.fused_update, merges_rows=execution.merges_rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,13 +174,28 @@ def _on_line(known: Mapping[int, float], examples: int) -> float:
     return max(known[first] + slope * (examples - first), known[first] * min(share, 1.0))
 
 
-def with_updates(updates: Updates, workloads: Sequence[ProfiledWorkload]) -> Sequence[ProfiledWorkload]:
-    """Profiles of steps with some updates; without any, those with the usual ones; without these, all."""
-    for wanted in (updates, USUAL_UPDATES):
-        own = [workload for workload in workloads if workload.updates == wanted]
-        if own:
-            return own
-    return workloads
+def suiting(
+    workloads: Sequence[ProfiledWorkload], updates: Updates, batch_size: int | None = None
+) -> Sequence[ProfiledWorkload]:
+    """Profiled steps that suit best, one for each workload and way of computing it.
+
+    Those have the same updates, or else the usual ones; of these, the nearest batch, because others may have
+    other variables.
+
+    Args:
+        batch_size: requested batch; None for the workload's own.
+    """
+
+    def difference(workload: ProfiledWorkload) -> tuple[float, ...]:
+        own, usual = workload.updates != updates, workload.updates != USUAL_UPDATES
+        if batch_size is None:
+            return own, usual, workload.usual_batch_size is None
+        return own, usual, abs(workload.batch_size - batch_size)
+
+    alike: dict[str, list[ProfiledWorkload]] = {}
+    for workload in workloads:
+        alike.setdefault(workload.title, []).append(workload)
+    return [min(own, key=difference) for own in alike.values()]
 
 
 def planned_step(workload: ProfiledWorkload, chosen: Chosen, topology: Topology) -> PlannedStep:

@@ -19,7 +19,7 @@ from harness.prediction.goals import RULES, SLACK, Aim, Goal
 from harness.prediction.plan_search import PlanSearch, PredictedPlan, Ranking, SearchLimits, search
 from harness.prediction.predictions import Question
 from harness.prediction.probe import Probe
-from harness.prediction.profiled_workload import USUAL_UPDATES, ProfiledWorkload, with_updates
+from harness.prediction.profiled_workload import USUAL_UPDATES, ProfiledWorkload, suiting
 from harness.records.comparison import SEQUENTIAL_CONFIDENCE, RepeatedMean, paired_ratios, repeated_mean
 from harness.records.conditions import global_examples
 from harness.records.record import Record
@@ -69,12 +69,12 @@ def chosen_workload(workloads: Sequence[ProfiledWorkload], title: str | None) ->
     Raises:
         UsageError: there are several and no title, or not one of that title.
     """
-    suiting = with_updates(USUAL_UPDATES, [own for own in workloads if title in (None, own.title)])
-    if len(suiting) != 1:
+    own = suiting([own for own in workloads if title in (None, own.title)], USUAL_UPDATES)
+    if len(own) != 1:
         names = ", ".join(dict.fromkeys(workload.title for workload in workloads))
-        got = f"{len(suiting)} steps" if title is None else f"{title!r} for {len(suiting)}"
+        got = f"{len(own)} steps" if title is None else f"{title!r} for {len(own)}"
         raise UsageError(f"must name one profiled step of {names}, got {got}", field="workload")
-    return suiting[0]
+    return own[0]
 
 
 def numbers_of_workers(aim: Aim) -> tuple[int, ...]:
@@ -138,8 +138,8 @@ class Measured:
 
     Attributes:
         step_s: geometric mean over repeats, with its interval.
-        ratio: examples per second ÷ the reference's in the same rounds, with its interval; None if the
-            reference was not measured. Intervals are None with fewer than three repeats.
+        ratio: examples per second ÷ the reference's in the same rounds, with its interval; None without
+            such rounds. Intervals are None with fewer than three repeats.
         n_repeats: repeats of the ratio.
     """
 
@@ -255,8 +255,8 @@ class Recommendation:
         if best.predicted is self.reference:
             return f"{best.title}: measured {measured.step_s * 1e3:.3g} ms per step; {self._reference_wins}"
         if measured.ratio is None:
-            figures = f"{measured.step_s * 1e3:.3g} ms per step; {self.reference.title}, with which plans are"
-            return f"{best.title}: measured {figures} compared, was not measured"
+            figures = f"{measured.step_s * 1e3:.3g} ms per step, not in the same rounds as"
+            return f"{best.title}: measured {figures} {self.reference.title}"
         figures = f"{measured.ratio:.3g}× the examples per second of {self.reference.title}"
         if measured.ratio_interval is not None:
             low, high = measured.ratio_interval
@@ -367,8 +367,9 @@ def recommended(
     """
     goal = aim.goal
     builders = aim.strategies or builders_of(probe, inexact=aim.inexact)
+    alone = _ALONE
     if workload.updates.merges_rows:
-        builders = tuple(map(merging_rows, builders))
+        builders, alone = (tuple(map(merging_rows, own)) for own in (builders, alone))
     questions = [
         Question(
             workers=n_workers,
@@ -386,7 +387,7 @@ def recommended(
                 workload,
                 question,
                 probe,
-                builders if question.workers > 1 else _ALONE,
+                builders if question.workers > 1 else alone,
                 rankings_of(goal),
                 limits=SearchLimits(seconds=aim.seconds / len(questions)),
                 seed=aim.seed,
@@ -432,6 +433,7 @@ def _run_command(experiment: str, workload: ProfiledWorkload, n_workers: int, pa
         *[f"measure.precision={computation.precision}"] * (computation.precision != AS_USUAL.precision),
         *["measure.xla=true"] * computation.xla,
         *["measure.tf32=false"] * (computation.tf32 is False),
+        *["measure.merge_rows=true"] * workload.updates.merges_rows,
     ]
     return shlex.join(
         [
@@ -448,7 +450,7 @@ def _notes(refused: Mapping[StrategyRef, UsageError], named: Collection[Strategy
         for builder, error in refused.items():
             yield f"no candidate: {builder}: {error.message}"
     elif refused:
-        names = ", ".join(map(str, refused))
+        names = ", ".join(dict.fromkeys(builder.name for builder in refused))
         yield (
             f"no candidates: {names}, because their steps are not predicted or have too many tunable values; "
             "`stratbench run` measures them"

@@ -12,7 +12,7 @@ from harness.prediction.measured_cases import is_predicted, question_of
 from harness.prediction.observations import profiled_case, strategy_of
 from harness.prediction.predictions import Prediction, Question, planned_for, simulated
 from harness.prediction.probe import Probe
-from harness.prediction.profiled_workload import ProfiledWorkload, updates_of, with_updates
+from harness.prediction.profiled_workload import ProfiledWorkload, suiting, updates_of
 from harness.prediction.step_activities import COMPUTING, core, link_in, link_out
 from harness.prediction.step_model import SimulatedStep
 from harness.records.predictions import PredictedSpan, PredictedTimeline
@@ -49,7 +49,8 @@ def timelines(
         if not n_shown and others:
             best = min(others, key=lambda p: (p.question.workers, p.step_s))
             chosen = choose(best.strategy)
-            own = with_updates(updates_of(chosen), [w for w in workloads if w.title == title])
+            own = [workload for workload in workloads if workload.title == title]
+            own = suiting(own, updates_of(chosen), best.question.requested_batch)
             yield _timeline(own[0], chosen, best.strategy, best.question, probe, None)
 
 
@@ -62,7 +63,7 @@ def _timeline(
     case: str | None,
 ) -> PredictedTimeline:
     planned = planned_for(workload, chosen, question, probe)
-    step = simulated(planned, strategy, question, probe)
+    step = simulated(planned, question, probe)
     return PredictedTimeline(
         workload=workload.title,
         strategy=str(strategy),

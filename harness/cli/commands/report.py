@@ -100,7 +100,7 @@ def _predict_missing(run_dirs: list[Path]) -> None:
 
         for run_dir in missing:
             if unpredicted := predict_ended(run_dir):
-                output.warn(f"{run_dir}: no predictions: {unpredicted}")
+                output.warn(f"{run_dir}: not predicted: {unpredicted}")
 
 
 def _rendered(

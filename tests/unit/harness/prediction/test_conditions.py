@@ -37,10 +37,18 @@ def test_workers_that_no_provider_starts_can_be_predicted() -> None:
         laid_over(DOCUMENT, settings=["cluster.link.rate_mbit=100"])
 
 
-@pytest.mark.parametrize("path", ["cluster.workers", "cluster.workers.0", "cluster"])
-def test_a_setting_of_a_part_or_of_the_whole_section_counts(path: str) -> None:
-    assert is_set("cluster.workers", ["measure.steps", path])
-    assert not is_set("cluster.workers", ["cluster.workers_per_host", "cluster.link"])
+@pytest.mark.parametrize(
+    "setting", [{"cluster.workers": [2]}, {"cluster.workers.0": 2}, {"cluster": {"workers": 2}}]
+)
+def test_a_setting_of_a_part_or_of_a_section_counts(setting: dict[str, object]) -> None:
+    assert is_set("cluster.workers", {"measure.steps": 3, **setting})
+
+
+@pytest.mark.parametrize(
+    "setting", [{"cluster.workers_per_host": 2}, {"cluster": {"link": 2}}, {"cluster": 2}]
+)
+def test_a_section_without_the_key_does_not_count(setting: dict[str, object]) -> None:
+    assert not is_set("cluster.workers", setting)
 
 
 def test_parameters_are_set_of_references_that_are_written_as_text() -> None:

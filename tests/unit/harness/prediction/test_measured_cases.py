@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from planned_steps import BATCH, STEP, profile
+from planned_steps import BATCH, STEP, USUAL, profile
 from synthetic_run import NONE, SINGLE, Case, write_run
 from test_predictions import PROBE
 
@@ -12,6 +12,7 @@ from harness.atomic_files import write_json
 from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import StrategyRef
 from harness.prediction import measured_cases
+from harness.prediction.costs import CollectiveCost
 from harness.prediction.measured_cases import is_predicted, measured_case_predictions
 from harness.prediction.observations import profiled_workloads
 from harness.prediction.predictions import planned_for, simulated
@@ -98,13 +99,22 @@ def test_a_twin_is_predicted_like_its_strategy(run: StoredRun) -> None:
     assert predictions["twin"] == predictions[usual.case]
 
 
-def test_what_the_probe_lacks_is_told_once(run: StoredRun) -> None:
+def test_what_the_probe_lacks_is_one_reason(run: StoredRun) -> None:
+    path = identity_of(run).probe_path
+    replace(PROBE, costs=replace(USUAL, collectives={"tcp": CollectiveCost()})).write(path)
     usual = next(r for r in run.records if r.strategy == "all-reduce")
-    params = {"compressor": "topk"}
-    sparse = [replace(usual, case=name, strategy_params=params, strategy_class="bounded") for name in "ab"]
-    predictions, (reason,) = measured_case_predictions(replace(run, records=(*run.records, *sparse)))
+    params = [{"compressor": "topk"}, {"compressor": "topk", "chunk_size": 1}, {"transport": "ring"}]
+    others = [
+        replace(usual, case=f"other-{n}", strategy_params=own, strategy_class="bounded")
+        for n, own in enumerate(params)
+    ]
+    predictions, (reason,) = measured_case_predictions(replace(run, records=(*run.records, *others)))
     assert predictions == measured_case_predictions(run)[0]
-    assert reason.startswith("probe: must have costs of topk, got a probe without them; make one by")
+    assert reason == (
+        f"cases with collectives, topk, of which {path} has no costs; predict them by `stratbench probe --set "
+        '\'strategies=[none, "all-reduce:transport=ring", "all-reduce:compressor=topk"]\' --out FILE` and '
+        f"`stratbench predict {run.path} --probe FILE`"
+    )
 
 
 def test_unknown_waits_for_cores_are_not_predicted(run: StoredRun) -> None:
@@ -172,6 +182,6 @@ def test_a_timeline_is_as_long_as_the_simulated_step(run: StoredRun) -> None:
         question = measured_cases.question_of(record)
         strategy = measured_cases.strategy_of(record)
         planned = planned_for(workload, choose(strategy), question, PROBE)
-        whole = simulated(planned, strategy, question, PROBE)
+        whole = simulated(planned, question, PROBE)
         end_s = max(span.end_s for span in step.spans)
         assert end_s == pytest.approx(whole.timeline.end_s, rel=0.01)

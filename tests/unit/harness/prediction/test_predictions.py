@@ -9,12 +9,13 @@ from planned_steps import BATCH, STEP, USUAL, profile
 
 from harness.errors import UsageError
 from harness.experiment.chosen_strategy import choose
+from harness.experiment.model import Computation
 from harness.experiment.references import parse_strategy
 from harness.prediction.conditions import conditions
 from harness.prediction.costs import CollectiveCost
 from harness.prediction.predictions import Predicted, Question, predict, predict_cases
 from harness.prediction.probe import Identity, Probe, read_probe
-from harness.prediction.profiled_workload import ProfiledStep, ProfiledWorkload
+from harness.prediction.profiled_workload import ProfiledStep, ProfiledWorkload, Updates, suiting
 from strategies.plan.faults import Fault
 
 WORKLOAD = ProfiledWorkload(
@@ -353,3 +354,25 @@ def test_batch_sizes_are_predicted_and_listed_apart() -> None:
     spec = conditions(document, settings=[both, "measure.batch=per-replica"], of_run=True)
     predictions, _ = predict_cases([usual], spec, PROBE)
     assert {p.question.requested_batch for p in predictions} == {BATCH // 2, 16}
+
+
+def test_each_way_of_computing_has_the_profile_that_suits_best() -> None:
+    plain = Updates(fused=False)
+    own = replace(WORKLOAD, updates=plain, batch_size=256)
+    low = replace(WORKLOAD, computation=Computation(precision="bfloat16"))
+    small = replace(WORKLOAD, batch_size=16, usual_batch_size=16)
+    assert suiting([WORKLOAD, low, own], plain) == [own, low]
+    assert suiting([own], Updates(merges_rows=True)) == [own]
+    assert suiting([WORKLOAD, small], Updates()) == [small]
+    assert suiting([small, WORKLOAD], Updates(), BATCH - 1) == [WORKLOAD]
+
+
+def test_strategies_have_one_batch_whatever_their_profile() -> None:
+    own = replace(WORKLOAD, updates=Updates(fused=False), batch_size=16)
+    document = {"name": "made-up", "workloads": [{"name": "hand-made", "units": 3}], "strategies": ["none"]}
+    spec = conditions(document, settings=["strategies=[ps, 'ps:fused_update=false']"], of_run=True)
+    predictions, _ = predict_cases([own, replace(WORKLOAD, usual_batch_size=BATCH)], spec, PROBE)
+    assert {(str(p.strategy), p.question.batch_size) for p in predictions} == {
+        ("ps", BATCH),
+        ("ps:fused_update=false", BATCH),
+    }

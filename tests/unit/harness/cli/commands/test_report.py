@@ -17,5 +17,5 @@ def test_the_reason_for_missing_predictions_is_printed(
     path = write_run(tmp_path / "run", [Case(workload="w", strategy="ps")], n_repeats=1)
     monkeypatch.setattr("harness.run_predictions.predict_ended", lambda _: "it has no profile")
     _predict_missing([path, tmp_path / "missing"])
-    assert f"{path}: no predictions: it has no profile\n" in capsys.readouterr().err
+    assert f"{path}: not predicted: it has no profile\n" in capsys.readouterr().err
     assert not (tmp_path / "missing").exists()
