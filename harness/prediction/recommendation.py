@@ -35,7 +35,7 @@ LEAST_GAIN = 0.01
 """Part by which each further builder must make a plan better."""
 _LEAST_BYTES = 10_000
 """Bytes per step below which two plans send as much."""
-_ALONE = (StrategyRef(name="single"),)
+_ALONE: tuple[StrategyRef, ...] = (StrategyRef(name="single"),)
 """Builders for one worker."""
 _AS_ALL_REDUCE = "hierarchical-all-reduce"
 """Strategy that is the same as all-reduce with one replica per worker, which predictions are about."""

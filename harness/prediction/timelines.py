@@ -50,8 +50,8 @@ def timelines(
             best = min(others, key=lambda p: (p.question.workers, p.step_s))
             chosen = choose(best.strategy)
             own = [workload for workload in workloads if workload.title == title]
-            own = suiting(own, updates_of(chosen), best.question.requested_batch)
-            yield _timeline(own[0], chosen, best.strategy, best.question, probe, None)
+            (workload,) = suiting(own, updates_of(chosen), best.question.requested_batch)
+            yield _timeline(workload, chosen, best.strategy, best.question, probe, None)
 
 
 def _timeline(

@@ -17,6 +17,7 @@ from harness.pipeline import RunOutcome
 from harness.prediction.conditions import conditions
 from harness.prediction.plan_search import PlanSearch, search
 from harness.prediction.predictions import Question
+from harness.prediction.probe import Probe
 from harness.prediction.profiled_workload import ProfiledWorkload
 from harness.prediction.run_speed import RunSpeed
 from harness.requests import PredictRequest, ProbeRequest, RecommendRequest, RunOptions
@@ -76,7 +77,12 @@ def test_a_probe_of_another_version_is_measured_again_for_an_experiment(
     path = PROBE.identity.probe_path
     path.write_text(json.dumps({**PROBE.to_document(), "schema": 1}))
     made: list[ProbeRequest] = []
-    monkeypatch.setattr(foresight, "probe", lambda request: made.append(request) or (path, PROBE))
+
+    def probe(request: ProbeRequest) -> tuple[Path, Probe]:
+        made.append(request)
+        return path, PROBE
+
+    monkeypatch.setattr(foresight, "probe", probe)
     monkeypatch.setattr(foresight, "run", lambda *_: RunOutcome(run_dir=tmp_path))
     monkeypatch.setattr(foresight, "load_run", run_in)
     monkeypatch.setattr(foresight, "profiled_workloads", lambda _: (WORKLOAD,))

@@ -247,7 +247,7 @@ def test_exchanges_that_were_not_probed_are_refused() -> None:
     narrow = replace(PROBE, costs=replace(USUAL, collectives={}))
     with pytest.raises(UsageError, match="must have costs of tcp") as refusal:
         predicted("all-reduce", 2, probe=narrow)
-    assert """--set 'strategies=[none, "all-reduce"]' --out FILE""" in refusal.value.message
+    assert """--set 'strategies=[none, "all-reduce:transport=tcp"]' --out FILE""" in refusal.value.message
 
 
 @pytest.mark.parametrize(
