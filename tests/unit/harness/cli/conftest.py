@@ -10,7 +10,7 @@ from called import Pipeline
 import harness
 import strategies
 from strategies.errors import StrategyError
-from strategies.registry import KNOBS, STRATEGIES
+from strategies.registry import ALONE, KNOBS, STRATEGIES
 
 _STRATEGIES = ("single", "none", "ps", "all-reduce", "tf-multi-worker-mirrored")
 
@@ -25,7 +25,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     registry = ModuleType("strategies.registry")
     registry.resolve = resolve  # type: ignore[attr-defined]
     # What is imported meanwhile, and stays, must find the real ones.
-    registry.STRATEGIES, registry.KNOBS = STRATEGIES, KNOBS  # type: ignore[attr-defined]
+    registry.STRATEGIES, registry.KNOBS, registry.ALONE = STRATEGIES, KNOBS, ALONE  # type: ignore[attr-defined]
     registry.describe = lambda: [  # type: ignore[attr-defined]
         {
             "name": name,
