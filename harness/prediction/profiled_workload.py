@@ -21,7 +21,7 @@ from strategies.topology import Topology
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Updates:
-    """How a step updates its variables, as far as strategies choose it.
+    """Updates of variables in a step, as far as strategies choose them.
 
     Attributes:
         fused: True with TensorFlow's fused kernels.

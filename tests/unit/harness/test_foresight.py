@@ -76,10 +76,10 @@ def test_a_probe_of_another_version_is_measured_again_for_an_experiment(
     monkeypatch.setattr("harness.prediction.probe.PROBES", tmp_path)
     path = PROBE.identity.probe_path
     path.write_text(json.dumps({**PROBE.to_document(), "schema": 1}))
-    made: list[ProbeRequest] = []
+    requests: list[ProbeRequest] = []
 
     def probe(request: ProbeRequest) -> tuple[Path, Probe]:
-        made.append(request)
+        requests.append(request)
         return path, PROBE
 
     monkeypatch.setattr(foresight, "probe", probe)
@@ -94,7 +94,7 @@ def test_a_probe_of_another_version_is_measured_again_for_an_experiment(
         source=probing, spec=spec, changes=(), probe=None, probing=probing, options=RunOptions()
     )
     assert foresight.predict(request).probe == PROBE
-    assert [own.out for own in made] == [path]
+    assert [own.out for own in requests] == [path]
     with pytest.raises(UsageError, match="got a probe of another version; make one by `stratbench probe"):
         foresight.predict(replace(request, source=tmp_path))
 
