@@ -164,7 +164,7 @@ def _nearest(known: Iterable[int], examples: int) -> int:
 def _on_line(known: Mapping[int, float], examples: int) -> float:
     """Value at a number of examples, on the line through the two nearest known ones; with one, in proportion.
 
-    It is not below that of fewer examples in proportion to the nearest.
+    It is at least the nearest known value; with fewer examples than that has, at least in proportion to it.
     """
     first, *others = sorted(known, key=lambda own: abs(own - examples))[:2]
     share = examples / first
