@@ -45,9 +45,9 @@ def measured_case_predictions(run: StoredRun) -> tuple[Mapping[str, Prediction],
                 own, lacking = _predict(replace(run, records=tuple(records)), cases, probe)
                 predictions |= own
                 if lacking:
-                    kinds = f"cases with {', '.join(lacking)}, of which {machine.probe_path} has no costs"
+                    lacks = f"{machine.probe_path} has no costs of {', '.join(lacking)}"
                     ways = f"`{probe_command_for(lacking)}` and `stratbench predict {run.path} --probe FILE`"
-                    reasons.append(f"{kinds}; predict them by {ways}")
+                    reasons.append(f"{lacks}; predict such cases by {ways}")
             except UsageError as error:
                 reasons.append(str(error))
     return predictions, reasons

@@ -69,12 +69,12 @@ def chosen_workload(workloads: Sequence[ProfiledWorkload], title: str | None) ->
     Raises:
         UsageError: there are several and no title, or not one of that title.
     """
-    own = suiting([own for own in workloads if title in (None, own.title)], USUAL_UPDATES)
-    if len(own) != 1:
+    named = suiting([workload for workload in workloads if title in (None, workload.title)], USUAL_UPDATES)
+    if len(named) != 1:
         names = ", ".join(dict.fromkeys(workload.title for workload in workloads))
-        got = f"{len(own)} steps" if title is None else f"{title!r} for {len(own)}"
+        got = f"{len(named)} steps" if title is None else f"{title!r} for {len(named)}"
         raise UsageError(f"must name one profiled step of {names}, got {got}", field="workload")
-    return own[0]
+    return named[0]
 
 
 def numbers_of_workers(aim: Aim) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ _KNOWN = Costs(collectives={_CORES: CollectiveCost()})
 _FREE = _KNOWN.with_values(dict.fromkeys(_KNOWN.flat(), 0.0))
 """Collectives that cost nothing but the time of their bytes on links."""
 _HALVES: Mapping[Op, int] = {"sum": 2, "scatter": 1, "gather": 1}
-"""Collective → passes over a ring, in each of which a chip sends (n − 1)/n of a payload."""
+"""Collective → passes over a ring. In each pass, a chip sends (n − 1)/n of a payload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from called import Pipeline
 
 import harness
 import strategies
+import strategies.registry as real
 from strategies.errors import StrategyError
-from strategies.registry import ALONE, KNOBS, STRATEGIES
 
 _STRATEGIES = ("single", "none", "ps", "all-reduce", "tf-multi-worker-mirrored")
 
@@ -23,9 +23,9 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
         return SimpleNamespace(name=name), params
 
     registry = ModuleType("strategies.registry")
+    # What is imported meanwhile, and stays, must find the real names.
+    vars(registry).update({name: value for name, value in vars(real).items() if not name.startswith("__")})
     registry.resolve = resolve  # type: ignore[attr-defined]
-    # What is imported meanwhile, and stays, must find the real ones.
-    registry.STRATEGIES, registry.KNOBS, registry.ALONE = STRATEGIES, KNOBS, ALONE  # type: ignore[attr-defined]
     registry.describe = lambda: [  # type: ignore[attr-defined]
         {
             "name": name,

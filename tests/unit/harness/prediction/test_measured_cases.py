@@ -111,7 +111,7 @@ def test_what_the_probe_lacks_is_one_reason(run: StoredRun) -> None:
     predictions, (reason,) = measured_case_predictions(replace(run, records=(*run.records, *others)))
     assert predictions == measured_case_predictions(run)[0]
     assert reason == (
-        f"cases with collectives, topk, of which {path} has no costs; predict them by "
+        f"{path} has no costs of collectives, topk; predict such cases by "
         '`stratbench probe --set \'strategies=[none, "all-reduce:transport=ring", '
         '"all-reduce:compressor=topk"]\' --out FILE` and '
         f"`stratbench predict {run.path} --probe FILE`"
