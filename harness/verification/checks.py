@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
 
 from harness.errors import CaseError, first_line, own_errors
@@ -56,7 +57,11 @@ def reference_of(captures: Captures, case: Case, capture: Capture, n_steps: int)
     """Reference of a case, after the comparison of its shards with the whole batch."""
     topology = topology_of_case(case, capture)
     separability = captures.separability(case, topology)
-    return replace(captures.reference(case, capture, topology, n_steps), separability=separability)
+    reference = captures.reference(case, capture, topology, n_steps)
+    # Strategies of other classes differ from it anyway.
+    is_exact = case.chosen.strategy.strategy_class == "exact"
+    again = partial(captures.thorough_reference, case, capture, topology, n_steps)
+    return replace(reference, separability=separability, measure_again=again if is_exact else None)
 
 
 def equivalence_of(verdict: Verdict, dtype: CheckedType = "model") -> Equivalence:

@@ -1,6 +1,6 @@
 """References: expected results of a strategy, with tolerances, and the comparison with its actual results."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import TypeAlias
@@ -122,6 +122,8 @@ class Reference:
         unmoved: trainables with a nonzero gradient that did not move.
         gradient_norms: gradient → its norm in the first step, and the difference explained by rounding.
         separability: None if shards were not compared with the whole batch.
+        measure_again: makes it with limits measured by more references, or returns None if it cannot; called
+            only if rounding may explain a fault.
     """
 
     variables: tuple[Checked, ...]
@@ -132,13 +134,14 @@ class Reference:
     unmoved: frozenset[str]
     gradient_norms: Mapping[Gradient, GradientNorm]
     separability: Separability | None = None
+    measure_again: "Callable[[], Reference | None] | None" = None
 
     @classmethod
     def of(
         cls,
         variables: Sequence[Checked],
         outcome: Outcome,
-        others: Sequence[Outcome],
+        others: Iterable[Outcome],
         *,
         loss_eps: float,
         gradient_eps: float = FLOAT64_EPS,
@@ -146,7 +149,7 @@ class Reference:
         """Measure the tolerances of a reference.
 
         Args:
-            others: outcomes that differ from it by rounding only; at least three.
+            others: outcomes that differ from it by rounding only, at least three, taken one after the other.
             loss_eps: rounding unit of the losses' dtype.
             gradient_eps: rounding unit of the coarsest dtype in the computation of gradients.
         """
@@ -160,16 +163,20 @@ class Reference:
             limits={},
             loss_limits=_EXACT,
             unmoved=outcome.with_gradient & still,
-            gradient_norms=_gradient_norms(outcome, others, gradient_eps),
+            gradient_norms={},
         )
         n_steps = len(reference.losses)
-        errors = [reference.errors(other.values) for other in others]
-        loss_floor = max(reference.loss_error(other.losses or ()) for other in others)
+        floors, loss_floor, norms = dict.fromkeys(scales, 0.0), 0.0, []
+        for other in others:
+            errors = reference.errors(other.values)
+            floors = {name: max(floor, errors[name]) for name, floor in floors.items()}
+            loss_floor = max(loss_floor, reference.loss_error(other.losses or ()))
+            norms.append(other.gradient_norms)
         return replace(
             reference,
             limits={
                 v.name: _limits(
-                    max(by_name[v.name] for by_name in errors),
+                    floors[v.name],
                     v.eps,
                     n_steps,
                     per_store=v.eps * (stored[v.name] / scales[v.name]) if stored[v.name] else 0.0,
@@ -177,6 +184,7 @@ class Reference:
                 for v in variables
             },
             loss_limits=_limits(loss_floor, loss_eps, n_steps),
+            gradient_norms=_gradient_norms(outcome.gradient_norms, norms, gradient_eps),
         )
 
     @property
@@ -188,10 +196,13 @@ class Reference:
         return self.outcome.losses or ()
 
     def judge(self, actual: Outcome) -> Verdict:
-        """Compare all copies of all variables, and the known losses and gradient norms."""
+        """Compare all copies of all variables, and the known losses and gradient norms.
+
+        A difference that rounding may explain is wrong only if it exceeds the limits of more references.
+        """
         errors = self.errors(actual.values)
         n_elements = {name: value.size for (name, _), value in self.values.items()}
-        return Verdict(
+        verdict = Verdict(
             variables=tuple(
                 VariableVerdict(
                     name=v.name,
@@ -214,6 +225,10 @@ class Reference:
                 if (expected := self.gradient_norms.get(gradient)) is not None and expected.limits.decide
             ),
         )
+        if self.measure_again is None or not verdict.may_be_rounding:
+            return verdict
+        again = self.measure_again()
+        return verdict if again is None else again.judge(actual)
 
     def require_finite(self, workload: str) -> None:
         """Refuse a reference that cannot prove anything.
@@ -262,14 +277,17 @@ def _limits(floor: float, eps: float, n_steps: int, *, per_store: float = 0.0) -
     return Limits(floor=floor, tolerance=NOISE_FACTOR * floor + of_steps, eps=eps)
 
 
-def _gradient_norms(outcome: Outcome, others: Sequence[Outcome], eps: float) -> dict[Gradient, GradientNorm]:
-    norms = {gradient: norm for gradient, (norm,) in outcome.gradient_norms.items()}
+_Norms: TypeAlias = Mapping[Gradient, Sequence[float]]
+
+
+def _gradient_norms(expected: _Norms, others: Sequence[_Norms], eps: float) -> dict[Gradient, GradientNorm]:
+    norms = {gradient: norm for gradient, (norm,) in expected.items()}
     # Values that are small compared with all others may consist of rounding alone.
     least = GROUP_SHARE * max((norm for norm in norms.values() if isfinite(norm)), default=0.0)
     measured = {}
     for gradient, norm in norms.items():
         exact = GradientNorm(value=norm, scale=max(norm, least), limits=_EXACT)
-        floor = exact.error([other.gradient_norms[gradient][0] for other in others])
+        floor = exact.error([other[gradient][0] for other in others])
         measured[gradient] = replace(exact, limits=_limits(floor, eps, 1))
     return measured
 

@@ -10,6 +10,8 @@ DECIDABLE_SHARE = 0.95
 BEYOND_ROUNDING = 1e3
 """Multiples of a tolerance beyond any rounding error."""
 FLOAT64_EPS = 2.0**-52
+LARGEST_JUMP = 1.0
+"""Largest update error that rounding causes where other references agree (decision 0105)."""
 _N_NAMED = 3
 
 Kind = Literal["trainable", "slot", "state"]
@@ -109,6 +111,17 @@ class Verdict:
         if any(gradient.wrong for gradient in self.gradients):
             return False
         return None if self._too_little() else True
+
+    @property
+    def may_be_rounding(self) -> bool:
+        """True if it is false, but rounding may explain the difference: it flips a comparison.
+
+        Which input of a pool is the largest, or whether an activation is above zero, then changes a gradient
+        by a jump, which few references show.
+        """
+        narrow = any(v.limits.eps > FLOAT64_EPS for v in self.variables)
+        small = all(v.update_error <= LARGEST_JUMP for v in self.variables if v.wrong)
+        return self.equivalent is False and narrow and small
 
     @property
     def wrong(self) -> tuple[str, ...]:

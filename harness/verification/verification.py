@@ -52,9 +52,7 @@ def judge_capture(
     """
     verdict = _exact_decide(captured.judge(users))
     if verdict.equivalent is not True:
-        measured = rounded()
-        limited = replace(captured, limits=measured.limits, loss_limits=measured.loss_limits)
-        verdict = _exact_decide(limited.judge(users))
+        verdict = _exact_decide(_limited(captured, rounded()).judge(users))
     nearest, left_out = verdict.nearest, (*not_compared, *verdict.undecidable)
     return CaptureVerdict(
         equal=verdict.equivalent,
@@ -65,6 +63,16 @@ def judge_capture(
         tolerance=None if nearest is None else nearest.limits.tolerance,
         not_compared=left_out,
     )
+
+
+def _limited(captured: Reference, measured: Reference) -> Reference:
+    """The captured step's outcome, with the limits of a reference of the same step."""
+
+    def again() -> Reference | None:
+        thorough = measured.measure_again and measured.measure_again()
+        return thorough and _limited(captured, thorough)
+
+    return replace(captured, limits=measured.limits, loss_limits=measured.loss_limits, measure_again=again)
 
 
 def not_comparable(reason: str, not_compared: Sequence[str] = ()) -> CaptureVerdict:

@@ -80,6 +80,6 @@ def test_variables_are_loaded_and_read_in_one_run_a_worker(
 def test_a_reference_takes_no_more_runs_for_more_variables(cases: Cases, runs: list[int]) -> None:
     case, n_steps = cases.of("digits-cnn", "adam"), 2
     topology = case.topology((1, 1))
-    run_references(case.step, case.initial, topology, case.batches[:n_steps], [PLAIN], eps=2.0**-52)
+    list(run_references(case.step, case.initial, topology, case.batches[:n_steps], [PLAIN], eps=2.0**-52))
     of_a_step = 2 * len(["random state", "forward and backward", "random state after"]) + len(["update"])
     assert len(runs) == len(["load", "read"]) + n_steps * of_a_step + len(["read"])

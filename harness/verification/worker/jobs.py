@@ -72,12 +72,21 @@ class StoredSteps:
 
 def reference(state: JobState, steps: StoredSteps, topology: "Topology") -> Reference:
     """Reference of a captured step."""
+    return _reference(steps, topology, thorough=False)
+
+
+def thorough_reference(state: JobState, steps: StoredSteps, topology: "Topology") -> Reference:
+    """Reference of a captured step with limits measured by more references."""
+    return _reference(steps, topology, thorough=True)
+
+
+def _reference(steps: StoredSteps, topology: "Topology", *, thorough: bool) -> Reference:
     from harness.verification.worker.check import make_reference
 
     compute_exactly(topology.device)
     step, initial, batches = steps.load()
     with steps.naming_users_line(topology):
-        return make_reference(step, initial, topology, batches)
+        return make_reference(step, initial, topology, batches, thorough=thorough)
 
 
 def separability(state: JobState, steps: StoredSteps, topology: "Topology") -> Separability:
@@ -123,7 +132,12 @@ def verify(state: JobState, steps: StoredSteps, plan: "Plan", shrink: bool) -> V
         UsageError: see `separability`; or the strategy, or float64, cannot run the step.
         CaseError: the reference itself has a loss that is not finite.
     """
-    from harness.verification.worker.check import check, check_bounds, make_reference
+    from harness.verification.worker.check import (
+        check,
+        check_bounds,
+        make_reference,
+        repeatable_reference,
+    )
     from harness.verification.worker.divergence import first_divergence
     from strategies.planner import topology_of
 
@@ -135,7 +149,8 @@ def verify(state: JobState, steps: StoredSteps, plan: "Plan", shrink: bool) -> V
     def refer() -> Reference:
         with refusals_as(dtype_error):
             separability = steps.separability(topology)
-        return replace(make_reference(step, initial, topology, batches), separability=separability)
+        make = repeatable_reference if plan.strategy_class == "exact" else make_reference
+        return replace(make(step, initial, topology, batches), separability=separability)
 
     with refusals_as(strategy_error), steps.naming_users_line(topology):
         checkup = check(step, initial, plan, batches, refer)

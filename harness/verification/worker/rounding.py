@@ -58,6 +58,11 @@ VARIATIONS = (
     Rounding(name="pairwise", pairwise=True, jitter=2),
     Rounding(name="jittered", jitter=3),
 )
+MORE_VARIATIONS = (
+    *VARIATIONS,
+    *(Rounding(name=f"jittered {seed}", jitter=seed) for seed in range(4, 65)),
+)
+"""Enough to meet most of the jumps that rounding may cause (decision 0105)."""
 
 
 def coarsest_eps(dtypes: Collection[DType]) -> float:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from harness.verification.reference import Outcome, Reference
 from harness.verification.verdict import named
 from harness.verification.verification import CaptureVerdict, fault, judge_capture, not_comparable
-from harness.verification.worker.check import compared_variables, loss_eps, make_reference
+from harness.verification.worker.check import compared_variables, loss_eps, repeatable_reference
 from harness.verification.worker.plain_step import (
     AnyStep,
     PlainStep,
@@ -124,7 +124,7 @@ def _verdict(
     verdict = judge_capture(
         reference,
         both.users if users.returns_loss and not drawn.loss else replace(both.users, losses=None),
-        lambda: make_reference(both.step, initial, alone, batches),
+        lambda: repeatable_reference(both.step, initial, alone, batches),
         [*([] if users.returns_loss else ["loss"]), *both.unknown, *sorted(drawn.variables)],
     )
     if not both.unlike or not verdict.equal:

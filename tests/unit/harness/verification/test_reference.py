@@ -1,5 +1,7 @@
 """Errors, noise floor and tolerance, from numbers made by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, example, given
@@ -274,3 +276,44 @@ def test_what_rounding_may_move_is_wrong_where_no_rounding_moves_it():
     measured = reference_of(initial, values | of(1.0, name="noisy"), [values | of(-1.0, name="noisy")] * 3)
     assert measured.judge(outcome(values | of(50.0, name="noisy"))).equivalent is True
     assert measured.judge(outcome(values | of(1e6, name="noisy"))).equivalent is False
+
+
+FLOAT32 = 2.0**-23
+START, END = of(0.0), of(1.0)
+
+
+def again(wider, calls):
+    """A reference in float32 whose second measure of rounding gives wider limits, or none."""
+
+    def measured():
+        calls.append("again")
+        return wider and reference_of(START, END, [wider] * 3, eps=FLOAT32)
+
+    return replace(reference_of(START, END, eps=FLOAT32), measure_again=measured)
+
+
+@pytest.mark.parametrize(("wider", "equivalent"), [(of(1.005), True), (of(1.05), None), (END, False)])
+def test_a_small_fault_is_judged_by_more_references(wider, equivalent):
+    calls = []
+    assert again(wider, calls).judge(outcome(of(1.01))).equivalent is equivalent
+    assert calls == ["again"]
+
+
+def test_a_fault_stays_if_no_more_references_can_be_made():
+    calls = []
+    verdict = again(None, calls).judge(outcome(of(1.01)))
+    assert (verdict.equivalent, calls) == (False, ["again"])
+
+
+@pytest.mark.parametrize("actual", [of(1.0), of(3.0), of(np.nan), {}])
+def test_more_references_are_asked_only_if_they_may_change_the_verdict(actual):
+    calls = []
+    again(of(1.05), calls).judge(outcome(actual))
+    assert calls == []
+
+
+def test_float64_asks_for_no_more_references():
+    calls = []
+    reference = replace(reference_of(START, END), measure_again=lambda: calls.append("again"))
+    assert reference.judge(outcome(of(1.01))).equivalent is False
+    assert calls == []
