@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.text import Text
@@ -104,6 +104,34 @@ def rough_seconds(slots: Sequence[Slot], spec: Experiment) -> float:
     return len(slots) * (_OPENING_S + windows_s) + _CAPTURE_S * len({slot.case.workload for slot in slots})
 
 
+_LONG_S = 90.0
+"""Time left that a log tells after the first round."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _FirstBlock:
+    """Windows of the run's first block, which tell the time left before any repeat has ended."""
+
+    n_all_rounds: int = 0
+    _at_s: list[float] = field(default_factory=list)
+    _cases: set[str] = field(default_factory=set)
+
+    def see(self, moment: WindowProgress, now_s: float) -> None:
+        self.n_all_rounds = moment.n_all_rounds
+        self._at_s.append(now_s)
+        self._cases.add(moment.case)
+
+    def seconds_left(self, started_s: float, now_s: float, n_repeats: int) -> float | None:
+        """Estimate for this block and those after it; None before its second round."""
+        n_cases, n_windows = len(self._cases), len(self._at_s)
+        if n_windows <= n_cases:
+            return None
+        each_s = (self._at_s[-1] - self._at_s[0]) / (n_windows - 1)
+        end_s = self._at_s[-1] + each_s * max(0, n_cases * self.n_all_rounds - n_windows)
+        n_blocks_after = max(0, n_repeats - n_cases) / n_cases
+        return max(0.0, end_s - now_s) + (end_s - started_s) * n_blocks_after
+
+
 class Progress:
     """Prints to standard error, so that standard output holds results only.
 
@@ -124,6 +152,7 @@ class Progress:
         self._n_left = n_slots if n_left is None else n_left
         self._n_ended = 0
         self._latest_end_s = self._started_s
+        self._first_block = _FirstBlock()
 
     def begin(self, n_cases: int, seconds: float) -> None:
         """Print the size of the run, with an estimate of how long it takes."""
@@ -173,17 +202,28 @@ class Progress:
 
     def left(self) -> Remaining:
         if not self._n_ended:
-            return Remaining(n_repeats=self._n_left, seconds=None)
+            now_s = time.monotonic()
+            left_s = self._first_block.seconds_left(self._started_s, now_s, self._n_left)
+            return Remaining(n_repeats=self._n_left, seconds=left_s)
         # Repeats of a block end together: time since then counts for the next block.
         each_s = (self._latest_end_s - self._started_s) / self._n_ended
         since_s = time.monotonic() - self._latest_end_s
         return Remaining(n_repeats=self._n_left, seconds=max(0.0, each_s * self._n_left - since_s))
 
     def live(self, moment: WindowProgress) -> str:
+        if not self._n_ended:
+            self._see_first_block(moment)
         text = f"round {moment.n_rounds} of {moment.n_all_rounds}: {moment.workload} {moment.strategy} "
         text += f"{_digits(moment.examples_per_s)} examples/s"
         left_s = self.left().seconds
         return text if left_s is None else f"{text}, about {_span(left_s)} left"
+
+    def _see_first_block(self, moment: WindowProgress) -> None:
+        was_known = self.left().seconds is not None
+        self._first_block.see(moment, time.monotonic())
+        left_s = self.left().seconds
+        if not was_known and left_s is not None and left_s >= _LONG_S:
+            self.stage("measure", f"round 1 of {moment.n_all_rounds} is done")
 
     def note(self, text: str) -> None:
         # The run goes on even if its reader has left or the disk of its log is full.

@@ -202,13 +202,10 @@ def test_a_run_goes_on_though_nobody_can_read_its_progress(monkeypatch: pytest.M
             full.close()
 
 
-def test_the_live_line_says_round_rate_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = 100.0
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now_s))
-    output = Progress(3, live=False, quiet=True)
-    moment = WindowProgress(
+def moment_of(case: str, n_rounds: int) -> WindowProgress:
+    return WindowProgress(
         experiment="x",
-        case="c",
+        case=case,
         workload="wide-mlp",
         strategy="ps",
         provider="local",
@@ -216,19 +213,49 @@ def test_the_live_line_says_round_rate_and_what_is_left(monkeypatch: pytest.Monk
         precision="float32",
         xla=False,
         input="staged",
-        n_rounds=2,
+        n_rounds=n_rounds,
         n_all_rounds=10,
         examples_per_s=1234.5,
         n_steps=1,
         payload_bytes=0.0,
         resident_bytes=None,
     )
+
+
+def test_the_live_line_says_round_rate_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now_s))
+    output = Progress(3, live=False, quiet=True)
+    moment = moment_of("c", 2)
     assert output.live(moment) == "round 2 of 10: wide-mlp ps 1,234 examples/s"
     now_s += 65.0
     output.ended(cast("Any", None), record(0.01))
     assert output.live(moment).endswith("1,234 examples/s, about 2:10 left")
     output.expect(2)
     assert output.left().n_repeats == 4
+
+
+@pytest.mark.parametrize(("n_repeats", "left_s", "words"), [(2, 170, "2:50"), (6, 850, "14:10")])
+def test_the_first_round_tells_what_is_left(
+    n_repeats: int,
+    left_s: int,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Two cases take ten windows each, of ten seconds, after 140 seconds of preparation."""
+    times = iter((0.0, 150.0, 160.0, 170.0))
+    now_s = next(times)
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now_s))
+    output = Progress(n_repeats, live=False, quiet=False)
+    for case, n_rounds in (("a", 1), ("b", 1), ("b", 2)):
+        now_s = next(times)
+        line = output.live(moment_of(case, n_rounds))
+        assert ("left" in line) is (n_rounds == 2)
+    assert line.endswith(f"about {words} left")
+    about = f"about {round(left_s / 60)} min"
+    assert capsys.readouterr().err == f"2:50 measure: round 1 of 10 is done, {about} left\n"
+    assert output.left().seconds == left_s
 
 
 SPEC = resolve(
