@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.cluster import ClusterShape
-from harness.errors import OUT_OF_MEMORY, UNSUPPORTED, CaseError, UsageError
+from harness.errors import OUT_OF_MEMORY, UNSUPPORTED, CaseError, UsageError, first_line
 from harness.experiment.cases import Case
 from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import StrategyRef
@@ -20,9 +20,16 @@ from harness.requests import Dtype, Target, VerifyRequest
 from harness.run.failure_causes import naming_batch_size
 from harness.run.process_setup import PreparedCase, ready_processes
 from harness.run.progress import UNWATCHED, StatusLine
-from harness.verification.captures import CAPTURE_CHECK_STEPS, Capture, Captures, Restored, planned
+from harness.verification.captures import (
+    CAPTURE_CHECK_STEPS,
+    Capture,
+    Captures,
+    Restored,
+    planned,
+    topology_of_case,
+)
 from harness.verification.checks import first_steps, reference_of
-from harness.verification.reference import Reference
+from harness.verification.reference import Reference, Tolerances
 from harness.verification.verification import Verification
 from harness.verification.worker.capture import CapturedWorkload
 from harness.worker.process.job import Args, Job, Result, job_name
@@ -58,6 +65,10 @@ class PlannedTarget:
 
     def reference(self, n_steps: int) -> Reference:
         return reference_of(self._captures, self.case, self.capture, n_steps)
+
+    def more_tolerances(self, n_steps: int) -> Tolerances:
+        topology = topology_of_case(self.case, self.capture)
+        return self._captures.more_tolerances(self.case, self.capture, topology, n_steps)
 
 
 def shape_of(target: Target) -> ClusterShape:
@@ -197,14 +208,20 @@ def verify_on_workers(opened: PlannedTarget, n_steps: int) -> Verification:
     with ready_processes(workers, prepared, opened.timeouts, are_checked=True) as (processes, programs):
         steps_per_loop = opened.plan.execution.steps_per_loop
         outcome = first_steps(processes, n_steps, opened.timeouts, steps_per_loop=steps_per_loop)
+    verdict, notes = reference.judge(outcome), (*opened.plan.notes, *programs[0].notes)
+    if opened.plan.strategy_class == "exact" and reference.may_be_rounding(verdict):
+        try:
+            verdict = reference.judge_again(verdict, outcome, opened.more_tolerances(n_steps))
+        except CaseError as error:
+            notes = (*notes, f"more references were not made: {first_line(str(error))}")
     return Verification(
         strategy_class=opened.plan.strategy_class,
-        verdict=reference.judge(outcome),
+        verdict=verdict,
         losses=tuple(outcome.losses or ()),
         reference_losses=tuple(reference.losses),
         separability=reference.separability,
         warnings=opened.plan.warnings,
-        notes=(*opened.plan.notes, *programs[0].notes),
+        notes=notes,
     )
 
 

@@ -31,7 +31,7 @@ from harness.run.worker_figures import (
     variable_bytes,
 )
 from harness.verification.captures import OWN_LOOP
-from harness.verification.checks import checked
+from harness.verification.checks import Doubt, checked
 from harness.worker.jobs.batches import open_pipeline
 from harness.worker.jobs.step_profile import N_STEPS, step_profile
 from harness.worker.jobs.training import Opened
@@ -52,6 +52,7 @@ class CaseRun:
         saved_step: number of steps before the saved checkpoint; None if none was saved.
         observer: overhead of measuring, from windows after all others; None if not requested.
         traced: step traced after all others; None if not requested.
+        doubt: steps of its check that seem wrong although rounding may explain it; else None.
         profile: profile of its steps; None if they exchange anything, or none was requested.
         links: measured rates of the workers' links, before all steps; None if none is limited.
         rounds: its windows, and the baseline's in the same rounds.
@@ -65,6 +66,7 @@ class CaseRun:
     measurement: Measurement
     opened: tuple[Opened, ...]
     equivalence: Equivalence | None
+    doubt: Doubt | None = None
     variable_bytes: tuple[int, ...] | None = None
     notes: tuple[str, ...] = ()
     codec_s: float | None = None
@@ -105,6 +107,7 @@ class OpenCase:
         self._n_steps = 0
         self._n_windows = 0
         self._equivalence: Equivalence | None = None
+        self._doubt: Doubt | None = None
         self._check_s: float | None = None
         self._stack = ExitStack()
 
@@ -202,6 +205,7 @@ class OpenCase:
             measurement=measurement,
             opened=self._opened,
             equivalence=self._equivalence,
+            doubt=self._doubt,
             variable_bytes=sizes,
             codec_s=codec_s,
             notes=(*notes, *compiled, *not_timed, *not_profiled),
@@ -236,13 +240,15 @@ class OpenCase:
     def _check(self, processes: ProcessSet) -> None:
         if self.repeat.reference is not None:
             begun_s = time.monotonic()
-            self._equivalence = checked(
+            self._equivalence, doubt = checked(
                 processes,
                 self.repeat.reference,
                 self.repeat.number,
                 self._limits,
                 steps_per_loop=self.repeat.plan.execution.steps_per_loop,
             )
+            # Other classes need not equal the reference.
+            self._doubt = doubt if self.repeat.plan.strategy_class == "exact" else None
             self._check_s = time.monotonic() - begun_s
 
     def _open_pipelines(self) -> None:

@@ -231,6 +231,11 @@ class SlotRunner:
             return ran
         with self.progress.doing(f"{slot.title}: checking"):
             checks = self._checks(partial(self._write_failure, slot))
+            if ran.doubt is not None and repeat.reference is not None:
+                equivalence = checks.judged_again(
+                    slot.case, repeat.capture, repeat.reference, ran.doubt, equivalence
+                )
+                ran = replace(ran, doubt=None)
             decided = checks.decided(slot.case, repeat.capture, repeat.plan, equivalence)
         notes = () if decided.dtype == equivalence.dtype else (IN_FLOAT64,)
         return replace(ran, equivalence=decided, notes=(*ran.notes, *notes))

@@ -4,19 +4,18 @@ import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
-from harness.errors import UNSUPPORTED, CaseError, UsageError, own_errors
+from harness.errors import UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case, global_batch
 from harness.experiment.references import without_batch
 from harness.measure.timeouts import USUAL, Timeouts
 from harness.provision.accelerators import replicas_on_gpus
 from harness.provision.failures import USER_ERROR
-from harness.verification.reference import Reference
+from harness.verification.reference import Reference, Tolerances
 from harness.verification.separability import Separability
 from harness.verification.verdict import BoundVerdict, Verdict
 from harness.verification.worker import jobs
@@ -194,15 +193,11 @@ class Captures:
         steps = self._steps(case, capture, n_steps, float64=float64)
         return self._checked(jobs.reference, steps, topology, capture=capture, of=topology, is_late=float64)
 
-    def thorough_reference(
-        self, case: Case, capture: Capture, topology: Topology, n_steps: int
-    ) -> Reference | None:
-        """Reference in the step's own types, by more references; None if it cannot be made in time."""
+    def more_tolerances(self, case: Case, capture: Capture, topology: Topology, n_steps: int) -> Tolerances:
+        """Tolerances of a case's reference in the step's own types, by more references."""
         steps = self._steps(case, capture, n_steps)
-        job = jobs.thorough_reference
-        with suppress(CaseError), own_errors():
-            return self._checked(job, steps, topology, capture=capture, of=topology, is_late=True)
-        return None
+        of = f"{case.id} again"
+        return self._checked(jobs.more_tolerances, steps, topology, capture=capture, of=of, is_late=True)
 
     def verdict_in_float64(self, case: Case, capture: Capture, plan: Plan, n_steps: int) -> Verdict:
         """Verdict on a plan in float64, with all workers in one process."""
@@ -252,7 +247,7 @@ class Captures:
 
         Args:
             of: topology or case whose checks share the limit.
-            is_late: True if it is made after workers began; then other checks share the limit.
+            is_late: True after the workers have ended; then other checks share the limit.
         """
         topology = topology_of(subject) if isinstance(subject, Plan) else subject
         budget = (capture.folder, of, is_late)

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from math import isfinite
 
 from harness.errors import CaseError, first_line, own_errors
@@ -34,6 +33,14 @@ def n_staged(measure: Measure) -> int:
     return CHECK_STEPS if measure.input == "pipeline" else MAX_WARMUP_STEPS + measure.steps
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """First steps of real workers that seem wrong, although rounding may explain it."""
+
+    verdict: Verdict
+    outcome: Outcome
+
+
 def checked(
     processes: ProcessSet,
     reference: Reference,
@@ -41,27 +48,30 @@ def checked(
     timeouts: Timeouts,
     *,
     steps_per_loop: int = 1,
-) -> Equivalence:
-    """Compare the real workers' state with the reference's, and reset it."""
+) -> tuple[Equivalence, Doubt | None]:
+    """Compare the real workers' state with the reference's, and reset it.
+
+    Returns:
+        The verdict, and what is to be judged again by more references once the workers have ended.
+    """
     outcome = first_steps(processes, len(reference.losses), timeouts, steps_per_loop=steps_per_loop)
     processes.call(training.load, [()] * len(processes.pids), timeout_s=timeouts.setup_s, stage="load")
-    return replace(
-        equivalence_of(reference.judge(outcome)),
+    verdict = reference.judge(outcome)
+    equivalence = replace(
+        equivalence_of(verdict),
         separable=None if reference.separability is None else reference.separability.separable,
         separability=None if reference.separability is None else reference.separability.explanation,
         checked_in_repeat=repeat,
     )
+    doubtful = reference.may_be_rounding(verdict)
+    return equivalence, Doubt(verdict=verdict, outcome=outcome) if doubtful else None
 
 
 def reference_of(captures: Captures, case: Case, capture: Capture, n_steps: int) -> Reference:
     """Reference of a case, after the comparison of its shards with the whole batch."""
     topology = topology_of_case(case, capture)
     separability = captures.separability(case, topology)
-    reference = captures.reference(case, capture, topology, n_steps)
-    # Strategies of other classes differ from it anyway.
-    is_exact = case.chosen.strategy.strategy_class == "exact"
-    again = partial(captures.thorough_reference, case, capture, topology, n_steps)
-    return replace(reference, separability=separability, measure_again=again if is_exact else None)
+    return replace(captures.reference(case, capture, topology, n_steps), separability=separability)
 
 
 def equivalence_of(verdict: Verdict, dtype: CheckedType = "model") -> Equivalence:
@@ -190,6 +200,25 @@ class CaseChecks:
             checked_in_repeat=repeat,
         )
 
+    def judged_again(
+        self, case: Case, capture: Capture, reference: Reference, doubt: Doubt, equivalence: Equivalence
+    ) -> Equivalence:
+        """Judge what seems wrong by more references.
+
+        Args:
+            equivalence: first verdict; returned, with the reason, if no more references can be made.
+        """
+        topology = topology_of_case(case, capture)
+        try:
+            with own_errors():
+                tolerances = self.captures.more_tolerances(case, capture, topology, CHECK_STEPS)
+        except CaseError as error:
+            self.keep(error)
+            why = f"more references were not made: {first_line(str(error))}"
+            return replace(equivalence, reason=f"{equivalence.reason}; {why}")
+        verdict = reference.judge_again(doubt.verdict, doubt.outcome, tolerances)
+        return _instead(equivalence, equivalence_of(verdict))
+
     def decided(self, case: Case, capture: Capture, plan: Plan, equivalence: Equivalence) -> Equivalence:
         """Decide in float64, on CPUs outside the workers, if the workers' own steps are inconclusive.
 
@@ -222,12 +251,7 @@ class CaseChecks:
         if on_devices and not wide.wrong:
             word = "equivalent" if wide.equivalent else "undecidable"
             return replace(equivalence, reason=f"{equivalence.reason}; {EMULATED} it is {word}")
-        return replace(
-            wide,
-            separable=equivalence.separable,
-            separability=equivalence.separability,
-            checked_in_repeat=equivalence.checked_in_repeat,
-        )
+        return _instead(equivalence, wide)
 
     def _in_float64(self, case: Case, capture: Capture, plan: Plan) -> Verdict:
         """Verdict in float64, after more steps if a trainable has not moved in the usual number.
@@ -242,6 +266,16 @@ class CaseChecks:
             with suppress(CaseError):
                 return self.captures.verdict_in_float64(case, capture, _on_cpus(plan), n_steps)
         return verdict
+
+
+def _instead(first: Equivalence, second: Equivalence) -> Equivalence:
+    """A second verdict, with the first one's facts about the shards and the repeat."""
+    return replace(
+        second,
+        separable=first.separable,
+        separability=first.separability,
+        checked_in_repeat=first.checked_in_repeat,
+    )
 
 
 def _is_finite_fault(equivalence: Equivalence) -> bool:

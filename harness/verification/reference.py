@@ -1,6 +1,6 @@
 """References: expected results of a strategy, with tolerances, and the comparison with its actual results."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from typing import TypeAlias
@@ -112,29 +112,38 @@ class GradientNorm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerances:
+    """Errors that rounding explains.
+
+    Attributes:
+        limits: variable → limits of its error.
+        gradient_norms: gradient → its norm in the first step, with limits.
+        eps: rounding unit of the coarsest dtype in the computation of gradients.
+    """
+
+    limits: Mapping[str, Limits]
+    loss_limits: Limits
+    gradient_norms: Mapping[Gradient, GradientNorm]
+    eps: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
     """Expected outcome of a strategy, with the tolerance of every number.
 
     Attributes:
         scales: variable → its movement, at least a thousandth of the largest in its group; for forward state,
             at least a thousandth of its own largest number.
-        limits: variable → error explained by rounding; empty before it is measured.
         unmoved: trainables with a nonzero gradient that did not move.
-        gradient_norms: gradient → its norm in the first step, and the difference explained by rounding.
         separability: None if shards were not compared with the whole batch.
-        measure_again: makes it with limits measured by more references, or returns None if it cannot; called
-            only if rounding may explain a fault.
     """
 
     variables: tuple[Checked, ...]
     outcome: Outcome
     scales: Mapping[str, float]
-    limits: Mapping[str, Limits]
-    loss_limits: Limits
     unmoved: frozenset[str]
-    gradient_norms: Mapping[Gradient, GradientNorm]
+    tolerances: Tolerances
     separability: Separability | None = None
-    measure_again: "Callable[[], Reference | None] | None" = None
 
     @classmethod
     def of(
@@ -160,20 +169,18 @@ class Reference:
             variables=tuple(variables),
             outcome=outcome,
             scales=scales,
-            limits={},
-            loss_limits=_EXACT,
             unmoved=outcome.with_gradient & still,
-            gradient_norms={},
+            tolerances=Tolerances(limits={}, loss_limits=_EXACT, gradient_norms={}, eps=gradient_eps),
         )
         n_steps = len(reference.losses)
-        floors, loss_floor, norms = dict.fromkeys(scales, 0.0), 0.0, []
+        floors, loss_floor = dict.fromkeys(scales, 0.0), 0.0
+        norms: list[_Norms] = []
         for other in others:
             errors = reference.errors(other.values)
             floors = {name: max(floor, errors[name]) for name, floor in floors.items()}
             loss_floor = max(loss_floor, reference.loss_error(other.losses or ()))
             norms.append(other.gradient_norms)
-        return replace(
-            reference,
+        tolerances = Tolerances(
             limits={
                 v.name: _limits(
                     floors[v.name],
@@ -185,7 +192,9 @@ class Reference:
             },
             loss_limits=_limits(loss_floor, loss_eps, n_steps),
             gradient_norms=_gradient_norms(outcome.gradient_norms, norms, gradient_eps),
+            eps=gradient_eps,
         )
+        return replace(reference, tolerances=tolerances)
 
     @property
     def values(self) -> Mapping[Copy, Array]:
@@ -196,13 +205,11 @@ class Reference:
         return self.outcome.losses or ()
 
     def judge(self, actual: Outcome) -> Verdict:
-        """Compare all copies of all variables, and the known losses and gradient norms.
-
-        A difference that rounding may explain is wrong only if it exceeds the limits of more references.
-        """
+        """Compare all copies of all variables, and the known losses and gradient norms."""
         errors = self.errors(actual.values)
         n_elements = {name: value.size for (name, _), value in self.values.items()}
-        verdict = Verdict(
+        tolerances = self.tolerances
+        return Verdict(
             variables=tuple(
                 VariableVerdict(
                     name=v.name,
@@ -210,7 +217,7 @@ class Reference:
                     group=v.group,
                     n_elements=n_elements[v.name],
                     update_error=errors[v.name],
-                    limits=self.limits[v.name],
+                    limits=tolerances.limits[v.name],
                     unmoved=v.name in self.unmoved,
                     finite=self.scales[v.name] < inf,
                 )
@@ -218,17 +225,32 @@ class Reference:
             ),
             loss=None
             if actual.losses is None
-            else FigureVerdict(name="losses", error=self.loss_error(actual.losses), limits=self.loss_limits),
+            else FigureVerdict(
+                name="losses", error=self.loss_error(actual.losses), limits=tolerances.loss_limits
+            ),
             gradients=tuple(
                 FigureVerdict(name=gradient[0], error=expected.error(norms), limits=expected.limits)
                 for gradient, norms in actual.gradient_norms.items()
-                if (expected := self.gradient_norms.get(gradient)) is not None and expected.limits.decide
+                if (expected := tolerances.gradient_norms.get(gradient)) is not None
             ),
         )
-        if self.measure_again is None or not verdict.may_be_rounding:
-            return verdict
-        again = self.measure_again()
-        return verdict if again is None else again.judge(actual)
+
+    def may_be_rounding(self, verdict: Verdict) -> bool:
+        """True if more references may explain what a verdict calls wrong.
+
+        Rounding flips a comparison, such as which input of a pool is the largest. A gradient then changes by
+        a jump, which few references show.
+        """
+        return self.tolerances.eps > FLOAT64_EPS and verdict.is_slightly_wrong
+
+    def judge_again(self, verdict: Verdict, actual: Outcome, tolerances: Tolerances) -> Verdict:
+        """Verdict by the tolerances of more references if they explain all that seemed wrong, else the first.
+
+        Args:
+            verdict: first verdict on the same outcome.
+        """
+        again = replace(self, tolerances=tolerances).judge(actual)
+        return again if verdict.is_explained_by(again) else verdict
 
     def require_finite(self, workload: str) -> None:
         """Refuse a reference that cannot prove anything.

@@ -10,8 +10,8 @@ DECIDABLE_SHARE = 0.95
 BEYOND_ROUNDING = 1e3
 """Multiples of a tolerance beyond any rounding error."""
 FLOAT64_EPS = 2.0**-52
-LARGEST_JUMP = 1.0
-"""Largest update error that rounding causes where other references agree (decision 0105)."""
+MOST_BY_A_JUMP = 1.0
+"""Largest error for which more references are worth their time (decision 0105)."""
 _N_NAMED = 3
 
 Kind = Literal["trainable", "slot", "state"]
@@ -96,7 +96,7 @@ class Verdict:
 
     Attributes:
         loss: None if no losses were compared.
-        gradients: gradients whose norms were compared, and are larger than rounding.
+        gradients: gradients whose norms were compared; those of which rounding hides too much are not judged.
     """
 
     variables: tuple[VariableVerdict, ...]
@@ -108,25 +108,35 @@ class Verdict:
         """False if anything is wrong, None if too little of the model can be judged, else True."""
         if any(v.wrong for v in self.variables) or (self.loss is not None and self.loss.wrong):
             return False
-        if any(gradient.wrong for gradient in self.gradients):
+        if any(gradient.wrong for gradient in self._judged_gradients):
             return False
         return None if self._too_little() else True
 
     @property
-    def may_be_rounding(self) -> bool:
-        """True if it is false, but rounding may explain the difference: it flips a comparison.
-
-        Which input of a pool is the largest, or whether an activation is above zero, then changes a gradient
-        by a jump, which few references show.
-        """
-        narrow = any(v.limits.eps > FLOAT64_EPS for v in self.variables)
-        small = all(v.update_error <= LARGEST_JUMP for v in self.variables if v.wrong)
-        return self.equivalent is False and narrow and small
-
-    @property
     def wrong(self) -> tuple[str, ...]:
         variables = (v.name for v in self.variables if v.wrong)
-        return tuple(dict.fromkeys((*variables, *(g.name for g in self.gradients if g.wrong))))
+        return tuple(dict.fromkeys((*variables, *(g.name for g in self._judged_gradients if g.wrong))))
+
+    @property
+    def is_slightly_wrong(self) -> bool:
+        """True if it is false, but by so little that more references may explain it."""
+        figures = [*self._judged_gradients, *([] if self.loss is None else [self.loss])]
+        errors = [v.update_error for v in self.variables if v.wrong] + [f.error for f in figures if f.wrong]
+        return self.equivalent is False and all(error <= MOST_BY_A_JUMP for error in errors)
+
+    def is_explained_by(self, again: "Verdict") -> bool:
+        """True if all that is wrong is within another verdict's tolerances, also where those decide nothing.
+
+        Args:
+            again: verdict on the same outcome by wider tolerances.
+        """
+        variables = zip(self.variables, again.variables, strict=True)
+        gradients = zip(self.gradients, again.gradients, strict=True)
+        return (
+            all(not v.wrong or v.update_error <= wide.limits.tolerance for v, wide in variables)
+            and all(not (g.limits.decide and g.wrong) or not wide.wrong for g, wide in gradients)
+            and (self.loss is None or again.loss is None or not self.loss.wrong or not again.loss.wrong)
+        )
 
     @property
     def undecidable(self) -> tuple[str, ...]:
@@ -144,7 +154,11 @@ class Verdict:
 
     @property
     def nearest_gradient(self) -> FigureVerdict | None:
-        return max(self.gradients, key=lambda g: g.error / g.limits.tolerance, default=None)
+        return max(self._judged_gradients, key=lambda g: g.error / g.limits.tolerance, default=None)
+
+    @property
+    def _judged_gradients(self) -> list[FigureVerdict]:
+        return [gradient for gradient in self.gradients if gradient.limits.decide]
 
     @property
     def tolerance(self) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from harness.verification.reference import ComparedResult, Outcome, Reference
+from harness.verification.reference import ComparedResult, Outcome, Reference, Tolerances
 from harness.verification.separability import Separability
 from harness.verification.verdict import BoundVerdict, Limits, Verdict, named
 from strategies.plan.schema import COMPARED_WITH_REFERENCE, StrategyClass
@@ -40,19 +40,28 @@ class CaptureVerdict:
 
 
 def judge_capture(
-    captured: Reference, users: Outcome, rounded: Callable[[], Reference], not_compared: Sequence[str] = ()
+    captured: Reference,
+    users: Outcome,
+    rounded: Callable[[], Tolerances],
+    rounded_more: Callable[[], Tolerances],
+    not_compared: Sequence[str] = (),
 ) -> CaptureVerdict:
     """Compare the results of a user's own step with those of the captured one.
 
     Args:
         captured: variables and losses of the captured step, without noise floors.
         users: variables and losses of the user's step; losses are None if they cannot be compared.
-        rounded: measures the effect of rounding on the captured step; called only if it matters.
+        rounded, rounded_more: measure the effect of rounding on the captured step by a few references, and by
+            more; called only if it matters.
         not_compared: names of variables that were left out, or of the loss.
     """
     verdict = _exact_decide(captured.judge(users))
     if verdict.equivalent is not True:
-        verdict = _exact_decide(_limited(captured, rounded()).judge(users))
+        limited = replace(captured, tolerances=rounded())
+        verdict = limited.judge(users)
+        if limited.may_be_rounding(verdict):
+            verdict = limited.judge_again(verdict, users, rounded_more())
+        verdict = _exact_decide(verdict)
     nearest, left_out = verdict.nearest, (*not_compared, *verdict.undecidable)
     return CaptureVerdict(
         equal=verdict.equivalent,
@@ -63,16 +72,6 @@ def judge_capture(
         tolerance=None if nearest is None else nearest.limits.tolerance,
         not_compared=left_out,
     )
-
-
-def _limited(captured: Reference, measured: Reference) -> Reference:
-    """The captured step's outcome, with the limits of a reference of the same step."""
-
-    def again() -> Reference | None:
-        thorough = measured.measure_again and measured.measure_again()
-        return thorough and _limited(captured, thorough)
-
-    return replace(captured, limits=measured.limits, loss_limits=measured.loss_limits, measure_again=again)
 
 
 def not_comparable(reason: str, not_compared: Sequence[str] = ()) -> CaptureVerdict:

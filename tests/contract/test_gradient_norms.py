@@ -54,7 +54,7 @@ def test_a_wrong_scale_is_seen(clipped, monkeypatch, strategy, factor):
 
 
 def test_what_each_copy_passes_on_counts(clipped):
-    norms = clipped.reference(TOPOLOGY).gradient_norms
+    norms = clipped.reference(TOPOLOGY).tolerances.gradient_norms
     (name, place), norm = next(iter(norms.items()))
     reference = clipped.reference(TOPOLOGY)
     alike = {(name, place): [norm.value, norm.value]}
@@ -65,7 +65,9 @@ def test_what_each_copy_passes_on_counts(clipped):
 
 def test_a_norm_that_is_nothing_but_rounding_shows_nothing(clipped):
     reference = clipped.reference(TOPOLOGY)
-    (gradient, norm), *_ = reference.gradient_norms.items()
+    tolerances = reference.tolerances
+    (gradient, norm), *_ = tolerances.gradient_norms.items()
     rounding = replace(norm, limits=replace(norm.limits, tolerance=0.5))
-    noisy = replace(reference, gradient_norms={**reference.gradient_norms, gradient: rounding})
+    norms = {**tolerances.gradient_norms, gradient: rounding}
+    noisy = replace(reference, tolerances=replace(tolerances, gradient_norms=norms))
     assert noisy.judge(replace(noisy.outcome, gradient_norms={gradient: [2 * norm.value]})).equivalent is True

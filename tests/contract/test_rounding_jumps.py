@@ -1,6 +1,7 @@
 """Rounding that flips a comparison moves a gradient by a jump, which few references meet (decision 0105)."""
 
 from dataclasses import replace
+from typing import Any
 
 import keras
 import numpy as np
@@ -9,11 +10,10 @@ import tensorflow as tf
 from cases import Case, case_of_model
 from model import Model
 
-from harness.verification.reference import Outcome, Reference
-from harness.verification.verdict import Limits
-from harness.verification.verification import judge_capture
-from harness.verification.worker.check import make_reference, repeatable_reference, run_references
-from harness.verification.worker.rounding import EPS, Rounding
+from harness.verification.reference import Outcome, Reference, Tolerances
+from harness.verification.worker import check as checks
+from harness.verification.worker.check import check, check_bounds, make_reference, run_references
+from harness.verification.worker.rounding import EPS, MORE_VARIATIONS, Rounding
 from workloads.protocol import TrainStep
 
 N_PAIRS, N_EXAMPLES = 16, 64
@@ -24,7 +24,6 @@ MARGIN = 8 * EPS["float"]
 SEED = 11
 """Seed of numbers for which none of the usual three references meets the jump."""
 WORKERS = (1, 1)
-EXACT = Limits(floor=0.0, tolerance=0.0, eps=EPS["float"])
 
 
 def one_unit() -> Model:
@@ -52,13 +51,14 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
 
 @pytest.fixture(scope="module")
 def few(case: Case) -> Reference:
-    """Reference with the limits of the usual three others alone."""
+    """Reference with the tolerances of three others."""
     return make_reference(case.step, case.initial, case.topology(WORKERS), case.batches)
 
 
 @pytest.fixture(scope="module")
-def repeatable(case: Case) -> Reference:
-    return repeatable_reference(case.step, case.initial, case.topology(WORKERS), case.batches)
+def more(case: Case) -> Tolerances:
+    thorough = make_reference(case.step, case.initial, case.topology(WORKERS), case.batches, thorough=True)
+    return thorough.tolerances
 
 
 @pytest.fixture(scope="module")
@@ -71,27 +71,58 @@ def jumped(case: Case, few: Reference) -> Outcome:
     return next(outcome for outcome in outcomes if few.errors(outcome.values)["kernel"] > 1e-3)
 
 
+def test_references_round_in_different_ways() -> None:
+    assert len({rounding.jitter for rounding in MORE_VARIATIONS}) == len(MORE_VARIATIONS) == 64
+
+
 def test_three_references_call_a_jump_wrong_and_more_do_not(
-    few: Reference, repeatable: Reference, jumped: Outcome
+    few: Reference, more: Tolerances, jumped: Outcome
 ) -> None:
-    assert few.judge(jumped).wrong == ("kernel",)
-    verdict = repeatable.judge(jumped)
+    first = few.judge(jumped)
+    assert (first.wrong, few.may_be_rounding(first)) == (("kernel",), True)
+    verdict = few.judge_again(first, jumped, more)
     assert verdict.equivalent is None
     assert verdict.undecidable == ("kernel",)
     assert "--dtype float64" in str(verdict.reason)
 
 
-def test_a_fault_that_rounding_does_not_make_stays_wrong(repeatable: Reference) -> None:
-    slope = ("slope", None)
-    wrong = repeatable.values[slope] + 0.01 * repeatable.scales["slope"]
-    faulty = replace(repeatable.outcome, values={**repeatable.values, slope: wrong})
-    assert repeatable.judge(faulty).wrong == ("slope",)
-
-
-def test_the_captured_step_may_differ_from_the_users_by_a_jump(
-    repeatable: Reference, jumped: Outcome
+@pytest.mark.parametrize(("name", "error"), [("slope", 0.01), ("kernel", 0.5)])
+def test_a_fault_that_rounding_does_not_make_stays_wrong(
+    name: str, error: float, few: Reference, more: Tolerances
 ) -> None:
-    captured = replace(repeatable, limits=dict.fromkeys(repeatable.limits, EXACT), measure_again=None)
-    users = replace(jumped, gradient_norms={})
-    assert judge_capture(captured, users, lambda: replace(repeatable, measure_again=None)).equal is False
-    assert judge_capture(captured, users, lambda: repeatable).equal is None
+    copy = (name, None)
+    wrong = few.values[copy] + error * few.scales[name]
+    faulty = replace(few.outcome, values={**few.values, copy: wrong.astype(np.float32)})
+    first = few.judge(faulty)
+    assert few.may_be_rounding(first)
+    assert few.judge_again(first, faulty, more).wrong == (name,)
+
+
+@pytest.mark.parametrize(("strategy", "equivalent"), [("all-reduce", None), ("none", False)])
+def test_a_strategy_that_must_equal_the_reference_is_judged_again(
+    strategy: str, equivalent: bool | None, case: Case, few: Reference, jumped: Outcome
+) -> None:
+    """The reference is one that met the jump, so that the strategy, which did not, differs by it."""
+    jump = replace(few, outcome=replace(few.outcome, values=jumped.values))
+    checkup = check(case.step, case.initial, case.plan(strategy, WORKERS), case.batches, lambda: jump)
+    assert checkup.verdict.equivalent is equivalent
+
+
+@pytest.mark.parametrize(("error", "n_references"), [(0.5, 2), (0.0, 1)])
+def test_a_bound_that_seems_broken_is_measured_again(
+    error: float, n_references: int, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+
+    def counted(*args: Any, thorough: bool, **options: Any) -> Reference:
+        runs.append(thorough)
+        reference = make_reference(*args, thorough=thorough, **options)
+        slope = ("slope", None)
+        wrong = reference.values[slope] + error * reference.scales["slope"]
+        values = {**reference.values, slope: wrong.astype(np.float32)}
+        return replace(reference, outcome=replace(reference.outcome, values=values))
+
+    monkeypatch.setattr(checks, "make_reference", counted)
+    plan = case.plan("all-reduce", WORKERS, compressor="bf16")
+    verdict = check_bounds(case.step, case.initial, plan, case.batches)
+    assert (verdict.within is False, runs) == (error > 0, [False, True][:n_references])

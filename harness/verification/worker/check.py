@@ -1,9 +1,10 @@
 """Comparison of a strategy with the reference, in one process."""
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
@@ -34,6 +35,8 @@ from strategies.program import Program
 from strategies.tf_bridge.op_types import computed_types
 from strategies.topology import Topology
 
+_LONGEST_S = 300.0
+"""Time limit of a thorough reference."""
 MOST_GRADIENT_BYTES = 512 * 2**20
 """Largest size of a worker's fetched gradients, because fetched values are in memory twice."""
 
@@ -51,21 +54,27 @@ def make_reference(
 
     Args:
         combine: returns inputs of updates in place of exact sums.
-        thorough: True runs 64 others instead of three.
+        thorough: True runs 64 others, or as many as five minutes allow; False runs three.
     """
     eps = coarsest_eps(computed_types(step))
     roundings = [PLAIN, *(MORE_VARIATIONS if thorough else VARIATIONS)]
     outcomes = run_references(step, initial, topology, batches, roundings, eps=eps, combine=combine)
-    variables = compared_variables(step)
-    return Reference.of(variables, next(outcomes), outcomes, loss_eps=loss_eps(step), gradient_eps=eps)
+    return Reference.of(
+        compared_variables(step),
+        next(outcomes),
+        _within(_LONGEST_S, outcomes) if thorough else outcomes,
+        loss_eps=loss_eps(step),
+        gradient_eps=eps,
+    )
 
 
-def repeatable_reference(
-    step: TrainGraph, initial: InitialValues, topology: Topology, batches: Sequence[Sequence[Array]]
-) -> Reference:
-    """Reference that measures its limits again, by more references, where rounding may explain a fault."""
-    make = partial(make_reference, step, initial, topology, batches)
-    return replace(make(), measure_again=partial(make, thorough=True))
+def _within(seconds: float, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+    """Outcomes that the time allows, at least one."""
+    end_s = time.monotonic() + seconds
+    for outcome in outcomes:
+        yield outcome
+        if time.monotonic() > end_s:
+            return
 
 
 def run_references(
@@ -87,6 +96,7 @@ def run_references(
         shards = None
         for rounding in roundings:
             if shards is None or not shards.starts_over:
+                opened.close()
                 shards = opened.enter_context(ShardSteps(step, initial, topology))
             shards.begin(rounding, eps)
             before = shards.snapshot()
@@ -132,16 +142,16 @@ def check_bounds(
         step: the captured step, rewritten in float64 or not; `initial` and `batches` in the same types.
     """
     compressed = compressed_steps(step, initial, plan, batches)
-    eps = coarsest_eps(computed_types(step))
+    eps, topology = coarsest_eps(computed_types(step)), topology_of(plan)
 
-    def verdict(*, thorough: bool) -> BoundVerdict:
+    def judged(*, thorough: bool) -> BoundVerdict:
         meter = BoundMeter(step=step, plan=plan, compressed=compressed, eps=eps)
-        topology = topology_of(plan)
         reference = make_reference(step, initial, topology, batches, meter.combine, thorough=thorough)
         return meter.verdict(reference.judge(compressed.outcome))
 
-    first = verdict(thorough=False)
-    return verdict(thorough=True) if first.within is False and eps > EPS["double"] else first
+    verdict = judged(thorough=False)
+    # Here, too, rounding may have made a difference by a jump.
+    return judged(thorough=True) if verdict.within is False and eps > EPS["double"] else verdict
 
 
 def check(
@@ -162,15 +172,19 @@ def check(
     Raises:
         UsageError: raised by `refer`, even if the strategy's steps failed, too.
     """
-    refer = refer or partial(repeatable_reference, step, initial, topology_of(plan), batches)
+    refer = refer or partial(make_reference, step, initial, topology_of(plan), batches)
     compiled = compiled or compile_tasks(step, plan, range(topology_of(plan).n_tasks))
     programs = [rewritten.program for rewritten in compiled]
     # Preparing a session keeps one core busy for longer than its steps keep two.
     with ThreadPoolExecutor(1, "reference") as beside, _mistakes_first(beside.submit(refer)) as compared:
         outcome = _outcome(step, initial, plan, batches, compiled)
         reference = compared.result()
+    verdict = reference.judge(outcome)
+    if plan.strategy_class == "exact" and reference.may_be_rounding(verdict):
+        thorough = make_reference(step, initial, topology_of(plan), batches, thorough=True)
+        verdict = reference.judge_again(verdict, outcome, thorough.tolerances)
     return Checkup(
-        verdict=reference.judge(outcome),
+        verdict=verdict,
         outcome=outcome,
         reference=reference,
         notes=left_out(programs[0].variables, initial, {v.name for v in step.variables}),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.verification.reference import Reference, compared
+from harness.verification.reference import Reference, Tolerances, compared
 from harness.verification.separability import Separability
 from harness.verification.verdict import BoundVerdict, Verdict
 from harness.verification.verification import Verification
@@ -72,21 +72,21 @@ class StoredSteps:
 
 def reference(state: JobState, steps: StoredSteps, topology: "Topology") -> Reference:
     """Reference of a captured step."""
-    return _reference(steps, topology, thorough=False)
-
-
-def thorough_reference(state: JobState, steps: StoredSteps, topology: "Topology") -> Reference:
-    """Reference of a captured step with limits measured by more references."""
-    return _reference(steps, topology, thorough=True)
-
-
-def _reference(steps: StoredSteps, topology: "Topology", *, thorough: bool) -> Reference:
     from harness.verification.worker.check import make_reference
 
     compute_exactly(topology.device)
     step, initial, batches = steps.load()
     with steps.naming_users_line(topology):
-        return make_reference(step, initial, topology, batches, thorough=thorough)
+        return make_reference(step, initial, topology, batches)
+
+
+def more_tolerances(state: JobState, steps: StoredSteps, topology: "Topology") -> Tolerances:
+    """Tolerances of a captured step by as many references as `make_reference` runs if it is thorough."""
+    from harness.verification.worker.check import make_reference
+
+    compute_exactly(topology.device)
+    step, initial, batches = steps.load()
+    return make_reference(step, initial, topology, batches, thorough=True).tolerances
 
 
 def separability(state: JobState, steps: StoredSteps, topology: "Topology") -> Separability:
@@ -132,12 +132,7 @@ def verify(state: JobState, steps: StoredSteps, plan: "Plan", shrink: bool) -> V
         UsageError: see `separability`; or the strategy, or float64, cannot run the step.
         CaseError: the reference itself has a loss that is not finite.
     """
-    from harness.verification.worker.check import (
-        check,
-        check_bounds,
-        make_reference,
-        repeatable_reference,
-    )
+    from harness.verification.worker.check import check, check_bounds, make_reference
     from harness.verification.worker.divergence import first_divergence
     from strategies.planner import topology_of
 
@@ -149,8 +144,7 @@ def verify(state: JobState, steps: StoredSteps, plan: "Plan", shrink: bool) -> V
     def refer() -> Reference:
         with refusals_as(dtype_error):
             separability = steps.separability(topology)
-        make = repeatable_reference if plan.strategy_class == "exact" else make_reference
-        return replace(make(step, initial, topology, batches), separability=separability)
+        return replace(make_reference(step, initial, topology, batches), separability=separability)
 
     with refusals_as(strategy_error), steps.naming_users_line(topology):
         checkup = check(step, initial, plan, batches, refer)

@@ -62,7 +62,7 @@ MORE_VARIATIONS = (
     *VARIATIONS,
     *(Rounding(name=f"jittered {seed}", jitter=seed) for seed in range(4, 65)),
 )
-"""Enough to meet most of the jumps that rounding may cause (decision 0105)."""
+"""64 references: a jump in 4 % of references is in at least one of them in 93 % of cases (decision 0105)."""
 
 
 def coarsest_eps(dtypes: Collection[DType]) -> float:

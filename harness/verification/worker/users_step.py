@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -12,7 +13,7 @@ import tensorflow as tf
 from harness.verification.reference import Outcome, Reference
 from harness.verification.verdict import named
 from harness.verification.verification import CaptureVerdict, fault, judge_capture, not_comparable
-from harness.verification.worker.check import compared_variables, loss_eps, repeatable_reference
+from harness.verification.worker.check import compared_variables, loss_eps, make_reference
 from harness.verification.worker.plain_step import (
     AnyStep,
     PlainStep,
@@ -121,10 +122,12 @@ def _verdict(
     expected = replace(both.captured, values=values, initial=before)
     reference = Reference.of(compared, expected, [expected], loss_eps=loss_eps(step))
     alone = Topology(replicas_per_task=(1,), batch_size=len(batches[0][0]))
+    make = partial(make_reference, both.step, initial, alone, batches)
     verdict = judge_capture(
         reference,
         both.users if users.returns_loss and not drawn.loss else replace(both.users, losses=None),
-        lambda: repeatable_reference(both.step, initial, alone, batches),
+        lambda: make().tolerances,
+        lambda: make(thorough=True).tolerances,
         [*([] if users.returns_loss else ["loss"]), *both.unknown, *sorted(drawn.variables)],
     )
     if not both.unlike or not verdict.equal:

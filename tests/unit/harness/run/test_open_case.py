@@ -30,9 +30,9 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         yield name, ()
         log.append(f"end those {name}")
 
-    def checked(processes: str, *_: object, **__: object) -> str:
+    def checked(processes: str, *_: object, **__: object) -> tuple[str, str]:
         log.append(f"check those {processes}")
-        return "verdict"
+        return "verdict", "doubt"
 
     def collector(processes: str, **_: object) -> Any:
         return SimpleNamespace(warm_up=lambda _steps: log.append(f"time those {processes}"))
@@ -47,10 +47,10 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return log
 
 
-def opened(device: Any, *, has_reference: bool = True) -> OpenCase:
+def opened(device: Any, *, has_reference: bool = True, strategy_class: str = "exact") -> OpenCase:
     execution = Execution()
     plan = SimpleNamespace(
-        execution=execution, replicas_per_task=(1,), faults=(), batch_size=8, strategy_class="exact"
+        execution=execution, replicas_per_task=(1,), faults=(), batch_size=8, strategy_class=strategy_class
     )
     capture = SimpleNamespace(summary=SimpleNamespace(variables=(), n_nodes=1))
     case = SimpleNamespace(shape=ClusterShape(workers=1, device=device))
@@ -84,3 +84,10 @@ def test_other_devices_are_timed_by_the_processes_that_were_checked(device: str,
 def test_a_repeat_without_a_reference_starts_processes_once(device: str, log: list[str]) -> None:
     assert opened(device, has_reference=False)._equivalence is None
     assert log == ["start those to be timed", "time those to be timed"]
+
+
+@pytest.mark.parametrize(("strategy_class", "doubt"), [("exact", "doubt"), ("control", None)])
+def test_only_what_must_equal_the_reference_is_judged_again(
+    strategy_class: str, doubt: str | None, log: list[str]
+) -> None:
+    assert opened("cpu", strategy_class=strategy_class)._doubt == doubt

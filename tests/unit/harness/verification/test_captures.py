@@ -276,6 +276,23 @@ def test_checks_of_other_strategies_shorten_no_limit(monkeypatch: pytest.MonkeyP
     assert captures.seconds(case(), capture) == (300.0, 0.0)
 
 
+def test_more_references_take_no_time_from_checks_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, jobs = [0.0], Jobs()
+
+    def slow(job: Any, args: tuple[Any, ...], *, timeout_s: float, stage: str) -> Any:
+        now_s[0] += 700.0
+        return jobs(job, args, timeout_s=timeout_s, stage=stage)
+
+    monkeypatch.setattr("harness.verification.captures.time.monotonic", lambda: now_s[0])
+    captures = Captures(Path("c"), slow, seed=0, n_batches=4, n_least=4)
+    capture, topology = captures.of(case()), topology_of_case(case(), captures.of(case()))
+    for _ in range(2):
+        captures.more_tolerances(case(), capture, topology, 4)
+    assert jobs.asked.count("more_tolerances") == 1
+    captures.reference(case(), capture, topology, 4, float64=True)
+    assert jobs.limits_s[-1] == pytest.approx(USUAL.command_s, abs=1)
+
+
 @pytest.mark.parametrize(("n_gpus", "shares"), [(1, True), (2, False)])
 def test_a_plan_for_gpus_that_replicas_share_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_gpus: int, shares: bool

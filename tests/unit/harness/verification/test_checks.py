@@ -3,17 +3,22 @@
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from harness.cluster import ClusterShape
 from harness.errors import CaseError
 from harness.experiment.cases import Case
 from harness.experiment.references import StrategyRef, WorkloadRef
+from harness.measure.timeouts import USUAL
 from harness.records.outcome import Equivalence
+from harness.verification import checks
 from harness.verification.captures import Capture
-from harness.verification.checks import CHECK_STEPS, CaseChecks
+from harness.verification.checks import CHECK_STEPS, CaseChecks, Doubt
+from harness.verification.reference import Checked, Outcome, Reference
 from harness.verification.separability import Separability
 from harness.verification.verdict import BoundVerdict, Limits, VariableVerdict, Verdict
 from harness.verification.worker.capture import CapturedWorkload
@@ -32,6 +37,16 @@ def verdict(update_error: float, tolerance: float = 1e-9) -> Verdict:
         name="w", kind="trainable", group="trainable", n_elements=4, update_error=update_error, limits=limits
     )
     return Verdict(variables=(variable,))
+
+
+def case_and_capture(strategy: str = "all-reduce", *, draws: bool = False) -> tuple[Case, Capture]:
+    shape = ClusterShape(workers=2)
+    case = Case(id="c", workload=WorkloadRef(reference="w"), strategy=StrategyRef(name=strategy), shape=shape)
+    summary = StepSummary(workload="w", variables=(), batch=(), n_nodes=1)
+    facts = CapturedWorkload(
+        summary=summary, batch_size=8, flops_per_example=None, replica_batch=None, draws=draws
+    )
+    return case, Capture(folder=Path(), facts=facts)
 
 
 @dataclass
@@ -62,18 +77,13 @@ def decided(
     draws: bool = False,
 ) -> Any:
     captures: Any = InFloat64(answer)
-    shape = ClusterShape(workers=2)
-    case = Case(id="c", workload=WorkloadRef(reference="w"), strategy=StrategyRef(name=strategy), shape=shape)
-    summary = StepSummary(workload="w", variables=(), batch=(), n_nodes=1)
-    plan = make_plan("all-reduce", {}, summary, Topology(replicas_per_task=(1, 1), batch_size=8))
-    facts = CapturedWorkload(
-        summary=summary, batch_size=8, flops_per_example=None, replica_batch=None, draws=draws
-    )
+    case, capture = case_and_capture(strategy, draws=draws)
+    plan = make_plan("all-reduce", {}, capture.summary, Topology(replicas_per_task=(1, 1), batch_size=8))
     failed = [] if failures is None else failures
-    checks = CaseChecks(captures=captures, known=lambda _: None, keep=failed.append)
-    decision = checks.decided(
+    case_checks = CaseChecks(captures=captures, known=lambda _: None, keep=failed.append)
+    decision = case_checks.decided(
         case,
-        Capture(folder=Path(), facts=facts),
+        capture,
         plan.model_copy(update={"device": device}),
         equivalence,
     )
@@ -227,3 +237,61 @@ def bounded(answers: dict[bool, BoundVerdict | CaseError]) -> Any:
     facts = CapturedWorkload(summary=summary, batch_size=8, flops_per_example=None, replica_batch=None)
     checks = CaseChecks(captures=captures, known=lambda _: None, keep=lambda _: None)
     return checks.bounded(case, Capture(folder=Path(), facts=facts), plan, repeat=0)
+
+
+def judged_again(answer: Verdict | CaseError, failures: list[CaseError]) -> Equivalence:
+    """Judge workers' steps again that were called wrong; the answer stands for more references'."""
+
+    def more_tolerances(*_: object) -> str:
+        if isinstance(answer, CaseError):
+            raise answer
+        return "tolerances"
+
+    reference = SimpleNamespace(judge_again=lambda verdict, outcome, tolerances: answer)
+    doubt = Doubt(verdict=verdict(0.01), outcome=Outcome(values={}))
+    captures = SimpleNamespace(more_tolerances=more_tolerances)
+    case_checks = CaseChecks(captures=cast("Any", captures), known=lambda _: None, keep=failures.append)
+    return case_checks.judged_again(*case_and_capture(), cast("Any", reference), doubt, SLIGHTLY_WRONG)
+
+
+SLIGHTLY_WRONG = Equivalence(
+    checked=True, equivalent=False, reason="w is off by 0.01", separable=True, checked_in_repeat=1
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "equivalent"),
+    [(verdict(0.01, 0.02), True), (verdict(0.01, 0.5), None), (verdict(0.01), False)],
+)
+def test_the_verdict_of_more_references_takes_the_place_of_the_first(
+    answer: Verdict, equivalent: bool | None
+) -> None:
+    again = judged_again(answer, failures := [])
+    assert (again.equivalent, again.reason, failures) == (equivalent, answer.reason, [])
+    assert (again.separable, again.checked_in_repeat) == (True, 1)
+
+
+def test_without_more_references_what_seemed_wrong_stays_wrong() -> None:
+    error = CaseError("timeout", "no answer within 900 s", stage="check")
+    again = judged_again(error, failures := [])
+    assert again.wrong
+    assert again.reason == "w is off by 0.01; more references were not made: no answer within 900 s"
+    assert failures == [error]
+
+
+@pytest.mark.parametrize(("error", "doubts"), [(0.01, True), (0.0, False), (2.0, False)])
+def test_workers_that_are_slightly_wrong_are_in_doubt(
+    error: float, doubts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eps = 2.0**-23
+    start, end, actual = ({("w", None): np.full(2, value)} for value in (0.0, 1.0, 1.0 + error))
+    own = Outcome(values=end, losses=(1.0,), initial=start)
+    variables = [Checked(name="w", kind="trainable", group="trainable", eps=eps)]
+    reference = Reference.of(variables, own, [own], loss_eps=eps, gradient_eps=eps)
+    outcome = Outcome(values=actual, losses=(1.0,))
+    monkeypatch.setattr(checks, "first_steps", lambda *_, **__: outcome)
+    processes = SimpleNamespace(call=lambda *_, **__: None, pids=[1])
+    equivalence, doubt = checks.checked(cast("Any", processes), reference, 3, USUAL)
+    assert (equivalence.equivalent, equivalence.checked_in_repeat) == (error == 0.0, 3)
+    assert (doubt is not None) is doubts
+    assert doubt is None or doubt.outcome is outcome
