@@ -157,8 +157,11 @@ class Progress:
     def begin(self, n_cases: int, seconds: float) -> None:
         """Print the size of the run, with an estimate of how long it takes."""
         if not self._quiet:
-            cases = f"{n_cases} case{'' if n_cases == 1 else 's'}"
-            self.note(f"{cases}, {self._n_left} repeats in all, {_about(seconds)}")
+            counts = [
+                f"{n} {what}{'' if n == 1 else 's'}"
+                for n, what in ((n_cases, "case"), (self._n_left, "repeat"))
+            ]
+            self.note(f"{', '.join(counts)} in all, {_about(seconds)}")
 
     def stage(self, name: str, what: str) -> None:
         """Print once that a stage begins, unless a person sees it on the status line."""

@@ -29,7 +29,7 @@ from harness.run.process_setup import PreparedCase
 from harness.run.progress import Progress
 from harness.run.recorder import RunRecorder
 from harness.verification.captures import Capture, Captures, planned_to_run
-from harness.verification.checks import IN_FLOAT64, CaseChecks
+from harness.verification.checks import BY_MORE_REFERENCES, IN_FLOAT64, CaseChecks
 from strategies.plan.schema import Plan
 
 if TYPE_CHECKING:
@@ -229,16 +229,20 @@ class SlotRunner:
         equivalence = bounded or ran.equivalence
         if equivalence is None:
             return ran
-        with self.progress.doing(f"{slot.title}: checking"):
-            checks = self._checks(partial(self._write_failure, slot))
-            if ran.doubt is not None and repeat.reference is not None:
+        notes = ran.notes
+        checks = self._checks(partial(self._write_failure, slot))
+        if ran.doubt is not None and repeat.reference is not None:
+            self.progress.stage("check", f"{slot.title}, by more references")
+            with self.progress.doing(f"{slot.title}: checking by more references"):
                 equivalence = checks.judged_again(
                     slot.case, repeat.capture, repeat.reference, ran.doubt, equivalence
                 )
-                ran = replace(ran, doubt=None)
+            notes = (*notes, BY_MORE_REFERENCES)
+        with self.progress.doing(f"{slot.title}: checking"):
             decided = checks.decided(slot.case, repeat.capture, repeat.plan, equivalence)
-        notes = () if decided.dtype == equivalence.dtype else (IN_FLOAT64,)
-        return replace(ran, equivalence=decided, notes=(*ran.notes, *notes))
+        if decided.dtype != equivalence.dtype:
+            notes = (*notes, IN_FLOAT64)
+        return replace(ran, equivalence=decided, doubt=None, notes=notes)
 
     def _evaluated(self, slot: Slot, repeat: PreparedCase, ran: CaseRun) -> CaseRun:
         if ran.values is None:

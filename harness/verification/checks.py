@@ -140,6 +140,9 @@ IN_FLOAT64 = (
 )
 """Note on a verdict if rounding made that of the workers inconclusive."""
 
+BY_MORE_REFERENCES = "its check seemed wrong by three references and was judged again by more"
+"""Note on a verdict if rounding could have made the difference."""
+
 DRAWN_OTHERWISE = "its step draws random numbers, and programs for TPUs draw others than the reference does"
 """Reason why steps of real devices cannot show equivalence."""
 EMULATED = "in float64, emulated on processors,"

@@ -17,11 +17,13 @@ from harness.experiment.schedule import Slot, schedule
 from harness.measure.timeouts import USUAL
 from harness.provision.failures import USER_ERROR
 from harness.provision.protocols import ClusterFacts
+from harness.records.outcome import Equivalence
 from harness.requests import RunOptions
 from harness.run import repeats
+from harness.run.open_case import CaseRun
 from harness.run.progress import Progress
 from harness.run.repeats import SlotRunner, require_evaluation
-from harness.verification.checks import CaseChecks
+from harness.verification.checks import BY_MORE_REFERENCES, CaseChecks
 
 OF_USER = CaseError(USER_ERROR, "mine.py:1: ValueError: of a user", stage="capture", field="workload")
 OTHER = CaseError(USER_ERROR, "mine.py:2: ValueError: of a user", stage="capture", field="workload")
@@ -128,3 +130,27 @@ def test_a_workload_that_cannot_be_evaluated_is_told_before_it_is_measured(
     assert len(failed) == len(CASES)
     assert {error.field for _, _, error in failed} == {"measure.evaluate"}
     assert {(case.shape.workers, pinned) for case, pinned, _ in failed} == {(1, True), (2, False)}
+
+
+@pytest.mark.parametrize("doubted", [False, True])
+def test_workers_steps_in_doubt_are_judged_again_once_they_have_ended(
+    doubted: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong, right = Equivalence(checked=True, equivalent=False), Equivalence(checked=True, equivalent=True)
+    monkeypatch.setattr(CaseChecks, "judged_again", lambda *_: right)
+    monkeypatch.setattr(CaseChecks, "decided", lambda *args: args[-1])
+    (slot, *_) = slots_of(CASES[2:3], repeats=1)
+    repeat = SimpleNamespace(capture=None, plan=None, reference="reference")
+    runner = runner_of(CASES, recorder=SimpleNamespace(verdict=lambda _: None))
+    ran = CaseRun(
+        measurement=cast("Any", None),
+        opened=(),
+        equivalence=wrong,
+        doubt=cast("Any", "doubt") if doubted else None,
+        notes=("first",),
+    )
+    decided = runner._decided(slot, cast("Any", repeat), ran, None)
+    assert decided.equivalence == (right if doubted else wrong)
+    assert decided.notes == (("first", BY_MORE_REFERENCES) if doubted else ("first",))
+    assert decided.doubt is None
+    assert ("by more references" in capsys.readouterr().err) is doubted
