@@ -162,6 +162,7 @@ class _Simulation:
             names: activities that wait for no other any more.
             ended_lane: lane of the activity that they followed.
         """
+        lanes = [] if ended_lane is None else [ended_lane]
         for name in names:
             lane = self._by_name[name].lane
             if lane is None:
@@ -172,10 +173,11 @@ class _Simulation:
                 ended_lane = None
             else:
                 self._queues[lane].append(name)
-        for lane, queue in self._queues.items():
-            while queue and lane in self._free:
+            lanes.append(lane)
+        for lane in lanes:
+            if self._queues[lane] and lane in self._free:
                 self._free.remove(lane)
-                self._begin(queue.popleft())
+                self._begin(self._queues[lane].popleft())
 
     def _fractions(self) -> dict[_Shares, float]:
         """Groups that are slowed → part of the pace that each of their activities would have alone."""

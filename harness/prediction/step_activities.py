@@ -32,7 +32,8 @@ def link_in(number: int) -> str:
     return f"in {number}"
 
 
-def _lane(number: int) -> str:
+def executor_lane(number: int) -> str:
+    """Lane: the thread of a task's executor."""
     return f"thread {number}"
 
 
@@ -71,7 +72,7 @@ class StepActivities:
         name: str,
         *,
         cpu: Amounts | None = None,
-        lane: int | None = None,
+        lane: int | str | None = None,
         least_s: float = 0.0,
         after: Iterable[str] = (),
         out: Amounts | None = None,
@@ -105,7 +106,7 @@ class StepActivities:
                 needs=needs,
                 least_s=least_s + alone_s,
                 after=before,
-                lane=None if lane is None else _lane(lane),
+                lane=executor_lane(lane) if isinstance(lane, int) else lane,
             )
         )
         return name
@@ -123,12 +124,13 @@ class StepActivities:
     ) -> str:
         """Add the copies of a whole tensor, in turn with others of a connection, then its bytes on the way.
 
-        Tensors on the way share the link evenly, as the streams of one gRPC connection do.
+        A connection sends one tensor after the other; connections share a link evenly.
         """
         copy = f"{name} copy"
         before = after if connection is None else self.in_turn(connection, copy, after)
         self.add(copy, cpu=cpu, after=before)
-        return self.add(name, least_s=least_s, after=[copy], out=out, into=into)
+        lane = None if connection is None else f"connection {connection}"
+        return self.add(name, least_s=least_s, after=[copy], out=out, into=into, lane=lane)
 
     def in_turn(self, connection: object, name: str, after: Sequence[str]) -> list[str]:
         """Queue an activity on a connection, which carries one at a time; return what it waits for."""

@@ -13,7 +13,7 @@ from harness.prediction.observations import profiled_case, strategy_of
 from harness.prediction.predictions import Prediction, Question, planned_for, simulated
 from harness.prediction.probe import Probe
 from harness.prediction.profiled_workload import ProfiledWorkload, suiting, updates_of
-from harness.prediction.step_activities import COMPUTING, core, link_in, link_out
+from harness.prediction.step_activities import COMPUTING, core, executor_lane, link_in, link_out
 from harness.prediction.step_model import SimulatedStep
 from harness.records.predictions import PredictedSpan, PredictedTimeline
 from harness.records.stored_run import StoredRun
@@ -77,11 +77,12 @@ def _timeline(
 def _spans(step: SimulatedStep) -> Iterator[PredictedSpan]:
     timeline = step.timeline
     class_of = {resource(number): number for number in step.members for resource in (core, link_out, link_in)}
+    executors = {executor_lane(number) for number in step.members}
     for name, (start_s, end_s) in timeline.spans.items():
         activity = timeline.activities[name]
         if end_s - start_s < _SHORTEST * timeline.end_s:
             continue
-        in_lane = activity.lane is not None
+        in_lane = activity.lane in executors
         is_computing = name.partition(" ")[0] in COMPUTING
         # Latencies use no resource, and belong to no task; a shared core belongs to several.
         for number in sorted({class_of[resource] for resource in activity.needs if resource in class_of}):
