@@ -30,7 +30,7 @@ from harness.verification.captures import (
 )
 from harness.verification.checks import first_steps, reference_of
 from harness.verification.reference import Reference, Tolerances
-from harness.verification.verification import Verification
+from harness.verification.verification import BY_MORE_REFERENCES, Verification
 from harness.verification.worker.capture import CapturedWorkload
 from harness.worker.process.job import Args, Job, Result, job_name
 from strategies.builders.tpu import on_cores, uneven_shares
@@ -209,9 +209,10 @@ def verify_on_workers(opened: PlannedTarget, n_steps: int) -> Verification:
         steps_per_loop = opened.plan.execution.steps_per_loop
         outcome = first_steps(processes, n_steps, opened.timeouts, steps_per_loop=steps_per_loop)
     verdict, notes = reference.judge(outcome), (*opened.plan.notes, *programs[0].notes)
-    if opened.plan.strategy_class == "exact" and reference.may_be_rounding(verdict):
+    if reference.may_be_rounding(verdict, opened.plan.strategy_class):
+        notes = (*notes, BY_MORE_REFERENCES)
         try:
-            verdict = reference.judge_again(verdict, outcome, opened.more_tolerances(n_steps))
+            verdict = opened.more_tolerances(n_steps).judge_again(verdict)
         except CaseError as error:
             notes = (*notes, f"more references were not made: {first_line(str(error))}")
     return Verification(

@@ -153,6 +153,7 @@ class _ClusterRuns:
             except UsageError:
                 if not self.options.records_mistakes:
                     raise
+            self.progress.prepared()
             yield from self._run_blocks(runner, slots)
             yield from self._go_on(runner, key)
 

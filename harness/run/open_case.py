@@ -31,7 +31,8 @@ from harness.run.worker_figures import (
     variable_bytes,
 )
 from harness.verification.captures import OWN_LOOP
-from harness.verification.checks import Doubt, checked
+from harness.verification.checks import checked
+from harness.verification.verdict import Verdict
 from harness.worker.jobs.batches import open_pipeline
 from harness.worker.jobs.step_profile import N_STEPS, step_profile
 from harness.worker.jobs.training import Opened
@@ -52,7 +53,7 @@ class CaseRun:
         saved_step: number of steps before the saved checkpoint; None if none was saved.
         observer: overhead of measuring, from windows after all others; None if not requested.
         traced: step traced after all others; None if not requested.
-        doubt: steps of its check that seem wrong although rounding may explain it; else None.
+        doubt: verdict of its check if it is in doubt, for more references.
         profile: profile of its steps; None if they exchange anything, or none was requested.
         links: measured rates of the workers' links, before all steps; None if none is limited.
         rounds: its windows, and the baseline's in the same rounds.
@@ -66,7 +67,7 @@ class CaseRun:
     measurement: Measurement
     opened: tuple[Opened, ...]
     equivalence: Equivalence | None
-    doubt: Doubt | None = None
+    doubt: Verdict | None = None
     variable_bytes: tuple[int, ...] | None = None
     notes: tuple[str, ...] = ()
     codec_s: float | None = None
@@ -107,7 +108,7 @@ class OpenCase:
         self._n_steps = 0
         self._n_windows = 0
         self._equivalence: Equivalence | None = None
-        self._doubt: Doubt | None = None
+        self._doubt: Verdict | None = None
         self._check_s: float | None = None
         self._stack = ExitStack()
 
@@ -240,15 +241,14 @@ class OpenCase:
     def _check(self, processes: ProcessSet) -> None:
         if self.repeat.reference is not None:
             begun_s = time.monotonic()
-            self._equivalence, doubt = checked(
+            self._equivalence, self._doubt = checked(
                 processes,
                 self.repeat.reference,
                 self.repeat.number,
                 self._limits,
+                strategy_class=self.repeat.plan.strategy_class,
                 steps_per_loop=self.repeat.plan.execution.steps_per_loop,
             )
-            # Other classes need not equal the reference.
-            self._doubt = doubt if self.repeat.plan.strategy_class == "exact" else None
             self._check_s = time.monotonic() - begun_s
 
     def _open_pipelines(self) -> None:

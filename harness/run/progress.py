@@ -105,31 +105,39 @@ def rough_seconds(slots: Sequence[Slot], spec: Experiment) -> float:
 
 
 _LONG_S = 90.0
-"""Time left that a log tells after the first round."""
+"""Shortest time left that is printed after the first round."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _FirstBlock:
-    """Windows of the run's first block, which tell the time left before any repeat has ended."""
+    """Times of windows of the first block, for an estimate before any repeat has ended."""
 
     n_all_rounds: int = 0
     _at_s: list[float] = field(default_factory=list)
     _cases: set[str] = field(default_factory=set)
 
     def see(self, moment: WindowProgress, now_s: float) -> None:
+        if moment.n_rounds == 1 and moment.case in self._cases:
+            # Rounds start over after a failure.
+            self._at_s.clear()
+            self._cases.clear()
         self.n_all_rounds = moment.n_all_rounds
         self._at_s.append(now_s)
         self._cases.add(moment.case)
 
-    def seconds_left(self, started_s: float, now_s: float, n_repeats: int) -> float | None:
-        """Estimate for this block and those after it; None before its second round."""
+    def seconds_left(self, prepared_s: float, now_s: float, n_repeats: int) -> float | None:
+        """Estimate for this block and those after it; None before its second round.
+
+        Args:
+            prepared_s: time at which the block began.
+        """
         n_cases, n_windows = len(self._cases), len(self._at_s)
         if n_windows <= n_cases:
             return None
         each_s = (self._at_s[-1] - self._at_s[0]) / (n_windows - 1)
         end_s = self._at_s[-1] + each_s * max(0, n_cases * self.n_all_rounds - n_windows)
         n_blocks_after = max(0, n_repeats - n_cases) / n_cases
-        return max(0.0, end_s - now_s) + (end_s - started_s) * n_blocks_after
+        return max(0.0, end_s - now_s) + (end_s - prepared_s) * n_blocks_after
 
 
 class Progress:
@@ -151,7 +159,7 @@ class Progress:
         self._started_s = time.monotonic()
         self._n_left = n_slots if n_left is None else n_left
         self._n_ended = 0
-        self._latest_end_s = self._started_s
+        self._prepared_s = self._latest_end_s = self._started_s
         self._first_block = _FirstBlock()
 
     def begin(self, n_cases: int, seconds: float) -> None:
@@ -162,6 +170,10 @@ class Progress:
                 for n, what in ((n_cases, "case"), (self._n_left, "repeat"))
             ]
             self.note(f"{', '.join(counts)} in all, {_about(seconds)}")
+
+    def prepared(self) -> None:
+        """Note that captures and references, which later blocks need not make, are done."""
+        self._prepared_s = time.monotonic()
 
     def stage(self, name: str, what: str) -> None:
         """Print once that a stage begins, unless a person sees it on the status line."""
@@ -191,9 +203,10 @@ class Progress:
         self._n_left += n_more
 
     def ended(self, slot: Slot, record: Record, ratio: RatioSoFar | None = None) -> None:
-        self._n_ended += 1
-        self._latest_end_s = time.monotonic()
         self._n_left -= 1
+        if record.status not in ("failed", "skipped"):
+            self._n_ended += 1
+            self._latest_end_s = time.monotonic()
         is_usable = record.status == "ok"
         # A case without a result lacks it for the same reason in each repeat.
         is_shown = self._status.live if is_usable else not self._is_repeated(slot.case.id, record.status)
@@ -206,7 +219,7 @@ class Progress:
     def left(self) -> Remaining:
         if not self._n_ended:
             now_s = time.monotonic()
-            left_s = self._first_block.seconds_left(self._started_s, now_s, self._n_left)
+            left_s = self._first_block.seconds_left(self._prepared_s, now_s, self._n_left)
             return Remaining(n_repeats=self._n_left, seconds=left_s)
         # Repeats of a block end together: time since then counts for the next block.
         each_s = (self._latest_end_s - self._started_s) / self._n_ended

@@ -29,7 +29,8 @@ from harness.run.process_setup import PreparedCase
 from harness.run.progress import Progress
 from harness.run.recorder import RunRecorder
 from harness.verification.captures import Capture, Captures, planned_to_run
-from harness.verification.checks import BY_MORE_REFERENCES, IN_FLOAT64, CaseChecks
+from harness.verification.checks import IN_FLOAT64, CaseChecks
+from harness.verification.verification import BY_MORE_REFERENCES
 from strategies.plan.schema import Plan
 
 if TYPE_CHECKING:
@@ -231,11 +232,11 @@ class SlotRunner:
             return ran
         notes = ran.notes
         checks = self._checks(partial(self._write_failure, slot))
-        if ran.doubt is not None and repeat.reference is not None:
+        if ran.doubt is not None:
             self.progress.stage("check", f"{slot.title}, by more references")
             with self.progress.doing(f"{slot.title}: checking by more references"):
                 equivalence = checks.judged_again(
-                    slot.case, repeat.capture, repeat.reference, ran.doubt, equivalence
+                    slot.case, repeat.capture, repeat.plan, ran.doubt, equivalence
                 )
             notes = (*notes, BY_MORE_REFERENCES)
         with self.progress.doing(f"{slot.title}: checking"):

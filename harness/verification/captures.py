@@ -246,7 +246,7 @@ class Captures:
         """Run a job that checks something of a capture, within the time limit of its preparation.
 
         Args:
-            of: topology or case whose checks share the limit.
+            of: topology, case or name whose checks share the limit.
             is_late: True after the workers have ended; then other checks share the limit.
         """
         topology = topology_of(subject) if isinstance(subject, Plan) else subject

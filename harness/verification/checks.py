@@ -21,7 +21,7 @@ from harness.verification.verification import CaptureVerdict
 from harness.worker.jobs import training
 from harness.worker.process.messages import CutOff
 from harness.worker.variable_parts import values_of
-from strategies.plan.schema import COMPARED_WITH_REFERENCE, Plan
+from strategies.plan.schema import COMPARED_WITH_REFERENCE, Plan, StrategyClass
 
 CHECK_STEPS = 4
 MORE_CHECK_STEPS = 32
@@ -33,26 +33,19 @@ def n_staged(measure: Measure) -> int:
     return CHECK_STEPS if measure.input == "pipeline" else MAX_WARMUP_STEPS + measure.steps
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doubt:
-    """First steps of real workers that seem wrong, although rounding may explain it."""
-
-    verdict: Verdict
-    outcome: Outcome
-
-
 def checked(
     processes: ProcessSet,
     reference: Reference,
     repeat: int,
     timeouts: Timeouts,
     *,
+    strategy_class: StrategyClass,
     steps_per_loop: int = 1,
-) -> tuple[Equivalence, Doubt | None]:
+) -> tuple[Equivalence, Verdict | None]:
     """Compare the real workers' state with the reference's, and reset it.
 
     Returns:
-        The verdict, and what is to be judged again by more references once the workers have ended.
+        The verdict, and once more if it is in doubt, for more references after the workers have ended.
     """
     outcome = first_steps(processes, len(reference.losses), timeouts, steps_per_loop=steps_per_loop)
     processes.call(training.load, [()] * len(processes.pids), timeout_s=timeouts.setup_s, stage="load")
@@ -63,8 +56,7 @@ def checked(
         separability=None if reference.separability is None else reference.separability.explanation,
         checked_in_repeat=repeat,
     )
-    doubtful = reference.may_be_rounding(verdict)
-    return equivalence, Doubt(verdict=verdict, outcome=outcome) if doubtful else None
+    return equivalence, verdict if reference.may_be_rounding(verdict, strategy_class) else None
 
 
 def reference_of(captures: Captures, case: Case, capture: Capture, n_steps: int) -> Reference:
@@ -140,9 +132,6 @@ IN_FLOAT64 = (
 )
 """Note on a verdict if rounding made that of the workers inconclusive."""
 
-BY_MORE_REFERENCES = "its check seemed wrong by three references and was judged again by more"
-"""Note on a verdict if rounding could have made the difference."""
-
 DRAWN_OTHERWISE = "its step draws random numbers, and programs for TPUs draw others than the reference does"
 """Reason why steps of real devices cannot show equivalence."""
 EMULATED = "in float64, emulated on processors,"
@@ -204,13 +193,16 @@ class CaseChecks:
         )
 
     def judged_again(
-        self, case: Case, capture: Capture, reference: Reference, doubt: Doubt, equivalence: Equivalence
+        self, case: Case, capture: Capture, plan: Plan, doubt: Verdict, equivalence: Equivalence
     ) -> Equivalence:
-        """Judge what seems wrong by more references.
+        """Judge a verdict in doubt by more references.
 
         Args:
-            equivalence: first verdict; returned, with the reason, if no more references can be made.
+            equivalence: the same verdict; returned if the reference draws other random numbers, and with the
+                reason if no more references can be made.
         """
+        if plan.device == "tpu" and capture.facts.draws:
+            return equivalence
         topology = topology_of_case(case, capture)
         try:
             with own_errors():
@@ -219,8 +211,7 @@ class CaseChecks:
             self.keep(error)
             why = f"more references were not made: {first_line(str(error))}"
             return replace(equivalence, reason=f"{equivalence.reason}; {why}")
-        verdict = reference.judge_again(doubt.verdict, doubt.outcome, tolerances)
-        return _instead(equivalence, equivalence_of(verdict))
+        return _instead(equivalence, equivalence_of(tolerances.judge_again(doubt)))
 
     def decided(self, case: Case, capture: Capture, plan: Plan, equivalence: Equivalence) -> Equivalence:
         """Decide in float64, on CPUs outside the workers, if the workers' own steps are inconclusive.

@@ -28,6 +28,7 @@ from harness.verification.verdict import (
 )
 from harness.worker.variable_parts import Array, Copy
 from strategies.ir.train_graph import Result, ResultRule
+from strategies.plan.schema import StrategyClass
 
 Gradient: TypeAlias = tuple[str, int]
 """Captured gradient: its variable, and its index among the gradients of that variable."""
@@ -125,6 +126,24 @@ class Tolerances:
     loss_limits: Limits
     gradient_norms: Mapping[Gradient, GradientNorm]
     eps: float
+
+    def judge_again(self, verdict: Verdict) -> Verdict:
+        """Verdict by these tolerances if they explain all that seemed wrong; else the first one.
+
+        Args:
+            verdict: verdict by tolerances of fewer references.
+        """
+        loss = None if verdict.loss is None else replace(verdict.loss, limits=self.loss_limits)
+        again = replace(
+            verdict,
+            variables=tuple(replace(v, limits=self.limits[v.name]) for v in verdict.variables),
+            loss=loss,
+            gradients=tuple(
+                replace(g, limits=self.gradient_norms[g.name, g.place].limits) for g in verdict.gradients
+            ),
+            in_doubt=frozenset(verdict.wrong),
+        )
+        return again if verdict.is_explained_by(again) else verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,28 +248,20 @@ class Reference:
                 name="losses", error=self.loss_error(actual.losses), limits=tolerances.loss_limits
             ),
             gradients=tuple(
-                FigureVerdict(name=gradient[0], error=expected.error(norms), limits=expected.limits)
-                for gradient, norms in actual.gradient_norms.items()
-                if (expected := tolerances.gradient_norms.get(gradient)) is not None
+                FigureVerdict(name=name, error=expected.error(norms), limits=expected.limits, place=place)
+                for (name, place), norms in actual.gradient_norms.items()
+                if (expected := tolerances.gradient_norms.get((name, place))) is not None
             ),
         )
 
-    def may_be_rounding(self, verdict: Verdict) -> bool:
+    def may_be_rounding(self, verdict: Verdict, strategy_class: StrategyClass = "exact") -> bool:
         """True if more references may explain what a verdict calls wrong.
 
-        Rounding flips a comparison, such as which input of a pool is the largest. A gradient then changes by
-        a jump, which few references show.
+        Strategies of other classes need not equal the reference. Rounding flips a comparison, such as which
+        input of a pool is the largest. A gradient then changes by a jump, which few references show.
         """
-        return self.tolerances.eps > FLOAT64_EPS and verdict.is_slightly_wrong
-
-    def judge_again(self, verdict: Verdict, actual: Outcome, tolerances: Tolerances) -> Verdict:
-        """Verdict by the tolerances of more references if they explain all that seemed wrong, else the first.
-
-        Args:
-            verdict: first verdict on the same outcome.
-        """
-        again = replace(self, tolerances=tolerances).judge(actual)
-        return again if verdict.is_explained_by(again) else verdict
+        narrow = self.tolerances.eps > FLOAT64_EPS
+        return strategy_class == "exact" and narrow and verdict.is_slightly_wrong
 
     def require_finite(self, workload: str) -> None:
         """Refuse a reference that cannot prove anything.

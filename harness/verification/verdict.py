@@ -13,6 +13,7 @@ FLOAT64_EPS = 2.0**-52
 MOST_BY_A_JUMP = 1.0
 """Largest error for which more references are worth their time (decision 0105)."""
 _N_NAMED = 3
+_IN_FLOAT64 = "verify with --dtype float64"
 
 Kind = Literal["trainable", "slot", "state"]
 
@@ -79,11 +80,13 @@ class FigureVerdict:
 
     Attributes:
         name: `losses` for those of all steps, or a variable for its gradient's norm in the first step.
+        place: number of the gradient among those of the variable.
     """
 
     name: str
     error: float
     limits: Limits
+    place: int = 0
 
     @property
     def wrong(self) -> bool:
@@ -96,12 +99,14 @@ class Verdict:
 
     Attributes:
         loss: None if no losses were compared.
-        gradients: gradients whose norms were compared; those of which rounding hides too much are not judged.
+        gradients: compared gradient norms; those with a tolerance above a tenth are not judged.
+        in_doubt: names of what seemed wrong by fewer references.
     """
 
     variables: tuple[VariableVerdict, ...]
     loss: FigureVerdict | None = None
     gradients: tuple[FigureVerdict, ...] = ()
+    in_doubt: frozenset[str] = frozenset()
 
     @property
     def equivalent(self) -> bool | None:
@@ -110,7 +115,7 @@ class Verdict:
             return False
         if any(gradient.wrong for gradient in self._judged_gradients):
             return False
-        return None if self._too_little() else True
+        return None if self._too_little() or self._hidden else True
 
     @property
     def wrong(self) -> tuple[str, ...]:
@@ -133,9 +138,17 @@ class Verdict:
         variables = zip(self.variables, again.variables, strict=True)
         gradients = zip(self.gradients, again.gradients, strict=True)
         return (
-            all(not v.wrong or v.update_error <= wide.limits.tolerance for v, wide in variables)
-            and all(not (g.limits.decide and g.wrong) or not wide.wrong for g, wide in gradients)
-            and (self.loss is None or again.loss is None or not self.loss.wrong or not again.loss.wrong)
+            all(not v.wrong or v.update_error <= wide.limits.tolerance < inf for v, wide in variables)
+            and all(
+                not (g.limits.decide and g.wrong) or g.error <= wide.limits.tolerance < inf
+                for g, wide in gradients
+            )
+            and (
+                self.loss is None
+                or again.loss is None
+                or not self.loss.wrong
+                or self.loss.error <= again.loss.limits.tolerance < inf
+            )
         )
 
     @property
@@ -155,6 +168,13 @@ class Verdict:
     @property
     def nearest_gradient(self) -> FigureVerdict | None:
         return max(self._judged_gradients, key=lambda g: g.error / g.limits.tolerance, default=None)
+
+    @property
+    def _hidden(self) -> list[str]:
+        """Names in doubt that these tolerances cannot decide."""
+        undecided = {v.name for v in self.variables if not v.decidable}
+        undecided |= {gradient.name for gradient in self.gradients if not gradient.limits.decide}
+        return sorted(self.in_doubt & undecided)
 
     @property
     def _judged_gradients(self) -> list[FigureVerdict]:
@@ -181,7 +201,8 @@ class Verdict:
             )
         lacking = self._too_little()
         if not lacking:
-            return None
+            hidden = self._hidden
+            return f"rounding may explain the error of {named(hidden)} ({_IN_FLOAT64})" if hidden else None
         group, share = min(lacking.items(), key=lambda item: item[1])
         what = "trainables" if group == "trainable" else f"{group} slots"
         return f"only {100 * share:.3g} % of the elements of the {what} can be judged: {self.why_undecidable}"
@@ -204,7 +225,7 @@ class Verdict:
             )
         if noisy:
             narrow = any(v.limits.eps > FLOAT64_EPS for v in noisy)
-            way_out = "verify with --dtype float64" if narrow else "compare fewer steps"
+            way_out = _IN_FLOAT64 if narrow else "compare fewer steps"
             causes.append(
                 f"rounding alone may move {named([v.name for v in noisy])} by more than "
                 f"{100 * DECIDABLE_TOLERANCE:.0f} % of the update ({way_out})"

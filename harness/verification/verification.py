@@ -12,6 +12,8 @@ RANDOM_NOTE = (
     "the step draws random numbers, as dropout does: each replica draws its own, and the single-device run "
     "draws the same ones for the same shard, so that results must agree"
 )
+BY_MORE_REFERENCES = "the check seemed wrong by three references; more were requested"
+"""Note on a verdict if rounding could have made the difference."""
 _FAULT = (
     "capture changed the step, which is a bug in stratbench and not in the workload: report it with the "
     "workload's file, and do not trust its figures"
@@ -60,7 +62,7 @@ def judge_capture(
         limited = replace(captured, tolerances=rounded())
         verdict = limited.judge(users)
         if limited.may_be_rounding(verdict):
-            verdict = limited.judge_again(verdict, users, rounded_more())
+            verdict = rounded_more().judge_again(verdict)
         verdict = _exact_decide(verdict)
     nearest, left_out = verdict.nearest, (*not_compared, *verdict.undecidable)
     return CaptureVerdict(

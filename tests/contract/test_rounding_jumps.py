@@ -80,7 +80,7 @@ def test_three_references_call_a_jump_wrong_and_more_do_not(
 ) -> None:
     first = few.judge(jumped)
     assert (first.wrong, few.may_be_rounding(first)) == (("kernel",), True)
-    verdict = few.judge_again(first, jumped, more)
+    verdict = more.judge_again(first)
     assert verdict.equivalent is None
     assert verdict.undecidable == ("kernel",)
     assert "--dtype float64" in str(verdict.reason)
@@ -95,7 +95,7 @@ def test_a_fault_that_rounding_does_not_make_stays_wrong(
     faulty = replace(few.outcome, values={**few.values, copy: wrong.astype(np.float32)})
     first = few.judge(faulty)
     assert few.may_be_rounding(first)
-    assert few.judge_again(first, faulty, more).wrong == (name,)
+    assert more.judge_again(first).wrong == (name,)
 
 
 @pytest.mark.parametrize(("strategy", "equivalent"), [("all-reduce", None), ("none", False)])

@@ -81,7 +81,7 @@ def reference(state: JobState, steps: StoredSteps, topology: "Topology") -> Refe
 
 
 def more_tolerances(state: JobState, steps: StoredSteps, topology: "Topology") -> Tolerances:
-    """Tolerances of a captured step by as many references as `make_reference` runs if it is thorough."""
+    """Tolerances of a captured step, from a thorough reference."""
     from harness.verification.worker.check import make_reference
 
     compute_exactly(topology.device)

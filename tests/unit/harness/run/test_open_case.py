@@ -47,10 +47,10 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return log
 
 
-def opened(device: Any, *, has_reference: bool = True, strategy_class: str = "exact") -> OpenCase:
+def opened(device: Any, *, has_reference: bool = True) -> OpenCase:
     execution = Execution()
     plan = SimpleNamespace(
-        execution=execution, replicas_per_task=(1,), faults=(), batch_size=8, strategy_class=strategy_class
+        execution=execution, replicas_per_task=(1,), faults=(), batch_size=8, strategy_class="exact"
     )
     capture = SimpleNamespace(summary=SimpleNamespace(variables=(), n_nodes=1))
     case = SimpleNamespace(shape=ClusterShape(workers=1, device=device))
@@ -64,7 +64,7 @@ def opened(device: Any, *, has_reference: bool = True, strategy_class: str = "ex
 
 def test_gpus_are_checked_on_processes_that_are_gone_when_others_are_timed(log: list[str]) -> None:
     case = opened("gpu")
-    assert case._equivalence == "verdict"
+    assert (case._equivalence, case._doubt) == ("verdict", "doubt")
     assert log == [
         "start those to be checked",
         "check those to be checked",
@@ -84,10 +84,3 @@ def test_other_devices_are_timed_by_the_processes_that_were_checked(device: str,
 def test_a_repeat_without_a_reference_starts_processes_once(device: str, log: list[str]) -> None:
     assert opened(device, has_reference=False)._equivalence is None
     assert log == ["start those to be timed", "time those to be timed"]
-
-
-@pytest.mark.parametrize(("strategy_class", "doubt"), [("exact", "doubt"), ("control", None)])
-def test_only_what_must_equal_the_reference_is_judged_again(
-    strategy_class: str, doubt: str | None, log: list[str]
-) -> None:
-    assert opened("cpu", strategy_class=strategy_class)._doubt == doubt

@@ -235,7 +235,7 @@ def test_the_live_line_says_round_rate_and_what_is_left(monkeypatch: pytest.Monk
     assert output.left().n_repeats == 4
 
 
-@pytest.mark.parametrize(("n_repeats", "left_s", "words"), [(2, 170, "2:50"), (6, 850, "14:10")])
+@pytest.mark.parametrize(("n_repeats", "left_s", "words"), [(2, 170, "2:50"), (6, 590, "9:50")])
 def test_the_first_round_tells_what_is_left(
     n_repeats: int,
     left_s: int,
@@ -243,11 +243,15 @@ def test_the_first_round_tells_what_is_left(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Two cases take ten windows each, of ten seconds, after 140 seconds of preparation."""
-    times = iter((0.0, 150.0, 160.0, 170.0))
+    """Two cases take ten windows each, of ten seconds, after 130 seconds of preparation."""
+    times = iter((0.0, 130.0, 150.0, 160.0, 170.0))
     now_s = next(times)
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now_s))
-    output = Progress(n_repeats, live=False, quiet=False)
+    output = Progress(n_repeats + 1, live=False, quiet=True)
+    skipped = replace(record(0.01), status="skipped")
+    output.ended(cast("Any", SimpleNamespace(case=SimpleNamespace(id="a"))), skipped)
+    output._quiet, now_s = False, next(times)
+    output.prepared()
     for case, n_rounds in (("a", 1), ("b", 1), ("b", 2)):
         now_s = next(times)
         line = output.live(moment_of(case, n_rounds))
@@ -256,6 +260,20 @@ def test_the_first_round_tells_what_is_left(
     about = f"about {round(left_s / 60)} min"
     assert capsys.readouterr().err == f"2:50 measure: round 1 of 10 is done, {about} left\n"
     assert output.left().seconds == left_s
+
+
+def test_an_estimate_begins_anew_with_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now_s))
+    output = Progress(2, live=False, quiet=True)
+    for now_s, case, n_rounds, left_s in (  # noqa: B007 - the clock reads it
+        (10.0, "a", 1, None),
+        (20.0, "a", 1, None),
+        (50.0, "b", 1, None),
+        (80.0, "a", 2, 30.0 * 17),
+    ):
+        output.live(moment_of(case, n_rounds))
+        assert output.left().seconds == left_s
 
 
 SPEC = resolve(

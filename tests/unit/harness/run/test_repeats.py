@@ -23,7 +23,8 @@ from harness.run import repeats
 from harness.run.open_case import CaseRun
 from harness.run.progress import Progress
 from harness.run.repeats import SlotRunner, require_evaluation
-from harness.verification.checks import BY_MORE_REFERENCES, CaseChecks
+from harness.verification.checks import CaseChecks
+from harness.verification.verification import BY_MORE_REFERENCES
 
 OF_USER = CaseError(USER_ERROR, "mine.py:1: ValueError: of a user", stage="capture", field="workload")
 OTHER = CaseError(USER_ERROR, "mine.py:2: ValueError: of a user", stage="capture", field="workload")
@@ -133,14 +134,14 @@ def test_a_workload_that_cannot_be_evaluated_is_told_before_it_is_measured(
 
 
 @pytest.mark.parametrize("doubted", [False, True])
-def test_workers_steps_in_doubt_are_judged_again_once_they_have_ended(
+def test_steps_in_doubt_are_judged_again(
     doubted: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong, right = Equivalence(checked=True, equivalent=False), Equivalence(checked=True, equivalent=True)
     monkeypatch.setattr(CaseChecks, "judged_again", lambda *_: right)
     monkeypatch.setattr(CaseChecks, "decided", lambda *args: args[-1])
     (slot, *_) = slots_of(CASES[2:3], repeats=1)
-    repeat = SimpleNamespace(capture=None, plan=None, reference="reference")
+    repeat = SimpleNamespace(capture=None, plan=None)
     runner = runner_of(CASES, recorder=SimpleNamespace(verdict=lambda _: None))
     ran = CaseRun(
         measurement=cast("Any", None),

@@ -17,7 +17,7 @@ from harness.measure.timeouts import USUAL
 from harness.records.outcome import Equivalence
 from harness.verification import checks
 from harness.verification.captures import Capture
-from harness.verification.checks import CHECK_STEPS, CaseChecks, Doubt
+from harness.verification.checks import CHECK_STEPS, CaseChecks
 from harness.verification.reference import Checked, Outcome, Reference
 from harness.verification.separability import Separability
 from harness.verification.verdict import BoundVerdict, Limits, VariableVerdict, Verdict
@@ -239,19 +239,27 @@ def bounded(answers: dict[bool, BoundVerdict | CaseError]) -> Any:
     return checks.bounded(case, Capture(folder=Path(), facts=facts), plan, repeat=0)
 
 
-def judged_again(answer: Verdict | CaseError, failures: list[CaseError]) -> Equivalence:
+DOUBT = verdict(0.01)
+
+
+def judged_again(
+    answer: Verdict | CaseError, failures: list[CaseError], *, device: str = "cpu", draws: bool = False
+) -> Equivalence:
     """Judge workers' steps again that were called wrong; the answer stands for more references'."""
 
-    def more_tolerances(*_: object) -> str:
+    def again(first: Verdict) -> Verdict | CaseError:
+        assert first is DOUBT
+        return answer
+
+    def more_tolerances(*_: object) -> object:
         if isinstance(answer, CaseError):
             raise answer
-        return "tolerances"
+        return SimpleNamespace(judge_again=again)
 
-    reference = SimpleNamespace(judge_again=lambda verdict, outcome, tolerances: answer)
-    doubt = Doubt(verdict=verdict(0.01), outcome=Outcome(values={}))
     captures = SimpleNamespace(more_tolerances=more_tolerances)
     case_checks = CaseChecks(captures=cast("Any", captures), known=lambda _: None, keep=failures.append)
-    return case_checks.judged_again(*case_and_capture(), cast("Any", reference), doubt, SLIGHTLY_WRONG)
+    plan = cast("Any", SimpleNamespace(device=device))
+    return case_checks.judged_again(*case_and_capture(draws=draws), plan, DOUBT, SLIGHTLY_WRONG)
 
 
 SLIGHTLY_WRONG = Equivalence(
@@ -279,6 +287,10 @@ def test_without_more_references_what_seemed_wrong_stays_wrong() -> None:
     assert failures == [error]
 
 
+def test_other_random_numbers_of_tpus_need_no_more_references() -> None:
+    assert judged_again(verdict(0.01, 0.02), [], device="tpu", draws=True) is SLIGHTLY_WRONG
+
+
 @pytest.mark.parametrize(("error", "doubts"), [(0.01, True), (0.0, False), (2.0, False)])
 def test_workers_that_are_slightly_wrong_are_in_doubt(
     error: float, doubts: bool, monkeypatch: pytest.MonkeyPatch
@@ -291,7 +303,6 @@ def test_workers_that_are_slightly_wrong_are_in_doubt(
     outcome = Outcome(values=actual, losses=(1.0,))
     monkeypatch.setattr(checks, "first_steps", lambda *_, **__: outcome)
     processes = SimpleNamespace(call=lambda *_, **__: None, pids=[1])
-    equivalence, doubt = checks.checked(cast("Any", processes), reference, 3, USUAL)
+    equivalence, doubt = checks.checked(cast("Any", processes), reference, 3, USUAL, strategy_class="exact")
     assert (equivalence.equivalent, equivalence.checked_in_repeat) == (error == 0.0, 3)
-    assert (doubt is not None) is doubts
-    assert doubt is None or doubt.outcome is outcome
+    assert doubt == (reference.judge(outcome) if doubts else None)

@@ -317,7 +317,7 @@ def test_more_references_explain_ten_times_what_they_differ_by(jump, actual, equ
     wrong = outcome(of(actual))
     verdict = few.judge(wrong)
     assert verdict.equivalent is False
-    assert few.judge_again(verdict, wrong, more.tolerances).equivalent is equivalent
+    assert more.tolerances.judge_again(verdict).equivalent is equivalent
 
 
 def test_losses_that_seem_wrong_are_explained_too():
@@ -325,5 +325,33 @@ def test_losses_that_seem_wrong_are_explained_too():
     wrong = outcome(END, losses=(4.0, 3.0, 2.0, 1.01))
     verdict = few.judge(wrong)
     wide = Limits(floor=0.001, tolerance=0.01, eps=FLOAT32)
-    assert few.judge_again(verdict, wrong, replace(few.tolerances, loss_limits=wide)).equivalent is True
-    assert few.judge_again(verdict, wrong, few.tolerances).reason == verdict.reason
+    assert replace(few.tolerances, loss_limits=wide).judge_again(verdict).equivalent is True
+    assert few.tolerances.judge_again(verdict).reason == verdict.reason
+
+
+def test_a_small_variable_that_rounding_hides_is_not_equivalent_for_the_others():
+    """A bias of one element beside a kernel of 99."""
+    start = of(np.zeros(99), name="kernel") | of(np.zeros(1), name="bias")
+    end, jump, actual = (
+        of(np.ones(99), name="kernel") | of([bias], name="bias") for bias in (1.0, 1.05, 1.2)
+    )
+    few, more = (reference_of(start, end, [other] * 3, eps=FLOAT32) for other in (end, jump))
+    verdict = few.judge(outcome(actual))
+    assert verdict.wrong == ("bias",)
+    again = more.tolerances.judge_again(verdict)
+    assert again.equivalent is None
+    assert again.reason == "rounding may explain the error of bias (verify with --dtype float64)"
+
+
+def test_a_reference_that_overflows_explains_nothing():
+    few = reference_of(START, END, eps=FLOAT32)
+    overflown = reference_of(START, END, [of(np.inf)] * 3, eps=FLOAT32)
+    verdict = few.judge(outcome(of(1.01)))
+    assert overflown.tolerances.judge_again(verdict) is verdict
+
+
+def test_only_strategies_that_must_equal_the_reference_are_in_doubt():
+    reference = reference_of(START, END, eps=FLOAT32)
+    verdict = reference.judge(outcome(of(1.01)))
+    classes = ("exact", "bounded", "statistical", "control")
+    assert [reference.may_be_rounding(verdict, name) for name in classes] == [True, False, False, False]
