@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.cluster import ClusterShape
-from harness.errors import OUT_OF_MEMORY, UNSUPPORTED, CaseError, UsageError, first_line
+from harness.errors import OUT_OF_MEMORY, UNSUPPORTED, CaseError, UsageError
 from harness.experiment.cases import Case
 from harness.experiment.chosen_strategy import choose
 from harness.experiment.references import StrategyRef
@@ -30,7 +30,7 @@ from harness.verification.captures import (
 )
 from harness.verification.checks import first_steps, reference_of
 from harness.verification.reference import Reference, Tolerances
-from harness.verification.verification import BY_MORE_REFERENCES, Verification
+from harness.verification.verification import BY_MORE_REFERENCES, Verification, without_more_references
 from harness.verification.worker.capture import CapturedWorkload
 from harness.worker.process.job import Args, Job, Result, job_name
 from strategies.builders.tpu import on_cores, uneven_shares
@@ -214,7 +214,7 @@ def verify_on_workers(opened: PlannedTarget, n_steps: int) -> Verification:
         try:
             verdict = opened.more_tolerances(n_steps).judge_again(verdict)
         except CaseError as error:
-            notes = (*notes, f"more references were not made: {first_line(str(error))}")
+            notes = (*notes, without_more_references(error))
     return Verification(
         strategy_class=opened.plan.strategy_class,
         verdict=verdict,

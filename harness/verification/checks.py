@@ -17,7 +17,7 @@ from harness.records.outcome import CheckedType, Equivalence
 from harness.verification.captures import Capture, Captures, topology_of_case
 from harness.verification.reference import Outcome, Reference
 from harness.verification.verdict import Verdict
-from harness.verification.verification import CaptureVerdict
+from harness.verification.verification import CaptureVerdict, without_more_references
 from harness.worker.jobs import training
 from harness.worker.process.messages import CutOff
 from harness.worker.variable_parts import values_of
@@ -209,8 +209,7 @@ class CaseChecks:
                 tolerances = self.captures.more_tolerances(case, capture, topology, CHECK_STEPS)
         except CaseError as error:
             self.keep(error)
-            why = f"more references were not made: {first_line(str(error))}"
-            return replace(equivalence, reason=f"{equivalence.reason}; {why}")
+            return replace(equivalence, reason=f"{equivalence.reason}; {without_more_references(error)}")
         return _instead(equivalence, equivalence_of(tolerances.judge_again(doubt)))
 
     def decided(self, case: Case, capture: Capture, plan: Plan, equivalence: Equivalence) -> Equivalence:

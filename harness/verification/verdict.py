@@ -137,19 +137,11 @@ class Verdict:
         """
         variables = zip(self.variables, again.variables, strict=True)
         gradients = zip(self.gradients, again.gradients, strict=True)
-        return (
-            all(not v.wrong or v.update_error <= wide.limits.tolerance < inf for v, wide in variables)
-            and all(
-                not (g.limits.decide and g.wrong) or g.error <= wide.limits.tolerance < inf
-                for g, wide in gradients
-            )
-            and (
-                self.loss is None
-                or again.loss is None
-                or not self.loss.wrong
-                or self.loss.error <= again.loss.limits.tolerance < inf
-            )
-        )
+        wrong = [(v.update_error, wide.limits) for v, wide in variables if v.wrong]
+        wrong += [(g.error, wide.limits) for g, wide in gradients if g.limits.decide and g.wrong]
+        if self.loss is not None and again.loss is not None and self.loss.wrong:
+            wrong.append((self.loss.error, again.loss.limits))
+        return all(error <= limits.tolerance < inf for error, limits in wrong)
 
     @property
     def undecidable(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from harness.errors import CaseError, first_line
 from harness.verification.reference import ComparedResult, Outcome, Reference, Tolerances
 from harness.verification.separability import Separability
 from harness.verification.verdict import BoundVerdict, Limits, Verdict, named
@@ -18,6 +19,11 @@ _FAULT = (
     "capture changed the step, which is a bug in stratbench and not in the workload: report it with the "
     "workload's file, and do not trust its figures"
 )
+
+
+def without_more_references(error: CaseError) -> str:
+    """Note on a verdict in doubt for which no more references could be made."""
+    return f"more references were not made: {first_line(str(error))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

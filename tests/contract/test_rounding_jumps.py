@@ -27,7 +27,7 @@ WORKERS = (1, 1)
 
 
 def one_unit() -> Model:
-    """A layer of one unit; the products of the first example cancel each other but for the margin."""
+    """A layer of one unit; the products of the first example add up to the margin."""
     random = np.random.default_rng(SEED)
     signs = np.tile([1.0, -1.0], N_PAIRS)
     weights = signs * np.repeat(random.uniform(0.7, 1.3, N_PAIRS), 2)

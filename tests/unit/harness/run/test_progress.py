@@ -263,15 +263,16 @@ def test_the_first_round_tells_what_is_left(
 
 
 def test_an_estimate_begins_anew_with_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = 0.0
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now_s))
+    clock = SimpleNamespace(now_s=0.0)
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
     output = Progress(2, live=False, quiet=True)
-    for now_s, case, n_rounds, left_s in (  # noqa: B007 - the clock reads it
+    for at_s, case, n_rounds, left_s in (
         (10.0, "a", 1, None),
         (20.0, "a", 1, None),
         (50.0, "b", 1, None),
         (80.0, "a", 2, 30.0 * 17),
     ):
+        clock.now_s = at_s
         output.live(moment_of(case, n_rounds))
         assert output.left().seconds == left_s
 

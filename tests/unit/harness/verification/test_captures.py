@@ -238,15 +238,20 @@ def test_cores_that_are_emulated_are_those_of_processors(tmp_path: Path) -> None
     assert planned_to_run(result, one)[1].device == "cpu"
 
 
-def test_what_comes_before_workers_shares_one_limit_by_topology(monkeypatch: pytest.MonkeyPatch) -> None:
+def slow_captures(monkeypatch: pytest.MonkeyPatch, job_s: float) -> tuple[Captures, Jobs]:
+    """Captures whose jobs take so many seconds each."""
     now_s, jobs = [0.0], Jobs()
 
     def slow(job: Any, args: tuple[Any, ...], *, timeout_s: float, stage: str) -> Any:
-        now_s[0] += 700.0
+        now_s[0] += job_s
         return jobs(job, args, timeout_s=timeout_s, stage=stage)
 
     monkeypatch.setattr("harness.verification.captures.time.monotonic", lambda: now_s[0])
-    captures = Captures(Path("c"), slow, seed=0, n_batches=4, n_least=4)
+    return Captures(Path("c"), slow, seed=0, n_batches=4, n_least=4), jobs
+
+
+def test_what_comes_before_workers_shares_one_limit_by_topology(monkeypatch: pytest.MonkeyPatch) -> None:
+    captures, jobs = slow_captures(monkeypatch, 700.0)
     result, limit_s = captures.of(case()), USUAL.prepare_s
     for n_workers in (2, 4):
         one = case(workers=n_workers)
@@ -261,14 +266,7 @@ def test_what_comes_before_workers_shares_one_limit_by_topology(monkeypatch: pyt
 
 def test_checks_of_other_strategies_shorten_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep of many strategies over one workload takes hours of checks in float64."""
-    now_s, jobs = [0.0], Jobs()
-
-    def slow(job: Any, args: tuple[Any, ...], *, timeout_s: float, stage: str) -> Any:
-        now_s[0] += 300.0
-        return jobs(job, args, timeout_s=timeout_s, stage=stage)
-
-    monkeypatch.setattr("harness.verification.captures.time.monotonic", lambda: now_s[0])
-    captures = Captures(Path("c"), slow, seed=0, n_batches=4, n_least=4)
+    captures, jobs = slow_captures(monkeypatch, 300.0)
     for strategy in ("ps", "all-reduce", "ps-load-balancing", "local-sgd", "sharded-ps", "parallax"):
         capture, plan = planned(captures, case(strategy=strategy))
         captures.verdict_in_float64(case(strategy=strategy), capture, plan, 4)
@@ -277,14 +275,7 @@ def test_checks_of_other_strategies_shorten_no_limit(monkeypatch: pytest.MonkeyP
 
 
 def test_more_references_take_no_time_from_checks_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s, jobs = [0.0], Jobs()
-
-    def slow(job: Any, args: tuple[Any, ...], *, timeout_s: float, stage: str) -> Any:
-        now_s[0] += 700.0
-        return jobs(job, args, timeout_s=timeout_s, stage=stage)
-
-    monkeypatch.setattr("harness.verification.captures.time.monotonic", lambda: now_s[0])
-    captures = Captures(Path("c"), slow, seed=0, n_batches=4, n_least=4)
+    captures, jobs = slow_captures(monkeypatch, 700.0)
     capture, topology = captures.of(case()), topology_of_case(case(), captures.of(case()))
     for _ in range(2):
         captures.more_tolerances(case(), capture, topology, 4)
